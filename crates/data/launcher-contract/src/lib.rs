@@ -9,6 +9,7 @@
 //! | [`sockets`] | names of sockets and files in those directories |
 //! | [`channel`] | what travels between two launchers during a migration |
 //! | [`devices`] | the node's devices that a launcher opens, and the resources that grant them |
+//! | [`disks`] | how large disk images on claims are |
 //! | [`flags`], [`variables`] | the launcher's command line and environment |
 //! | [`seccomp`] | the system calls that a launcher may make |
 //! | [`streams`] | the WebSocket protocol of serial console and VNC |
@@ -19,6 +20,7 @@
 
 pub mod channel;
 pub mod devices;
+pub mod disks;
 pub mod flags;
 pub mod migration;
 pub mod paths;

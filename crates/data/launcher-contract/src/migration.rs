@@ -80,6 +80,8 @@ pub struct MigrationOptions {
     pub downtime_tuning: Option<DowntimeTuning>,
     /// Compression of memory; needs several connections.
     pub compression: Option<String>,
+    /// Volumes that both Pods see: their disks are not copied.
+    pub shared_volumes: Vec<String>,
 }
 
 impl Default for MigrationOptions {
@@ -97,6 +99,7 @@ impl Default for MigrationOptions {
             stall_detector: None,
             downtime_tuning: None,
             compression: None,
+            shared_volumes: Vec::new(),
         }
     }
 }

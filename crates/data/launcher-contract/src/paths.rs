@@ -18,7 +18,13 @@ pub const COPIED_CONTAINER_DISKS: &str = "/var/run/kubevirt/container-disks";
 pub const KERNEL_BOOT: &str = "/var/run/kubevirt-kernel-boot";
 /// Sockets of the guest's serial console and display, and the home directory of the launcher's programs.
 pub const PRIVATE: &str = "/var/run/kubevirt-private";
-/// Hot-plugged volumes.
+/// Claims in file system mode and host disks, one directory per volume.
+pub const DISKS: &str = "/var/run/kubevirt-private/vmi-disks";
+/// The disk image on a claim in file system mode.
+pub const DISK_IMAGE: &str = "disk.img";
+/// Devices; a claim in block mode has the name of its volume.
+pub const DEVICES: &str = "/dev";
+/// Hot-plugged volumes: `<volume>.img`, or the device `<volume>`.
 pub const HOTPLUG_DISKS: &str = "/var/run/kubevirt/hotplug-disks";
 /// Sockets of virtiofs servers.
 pub const VIRTIOFS: &str = "/var/run/kubevirt/virtiofs-containers";
@@ -76,7 +82,7 @@ pub const NETWORK_INFO_VOLUME: &str = "network-info-annotation";
 
 /// The directory with the disk image of a volume in file system mode.
 pub fn disk_directory(volume: &str) -> String {
-    format!("{PRIVATE}/vmi-disks/{volume}")
+    format!("{DISKS}/{volume}")
 }
 
 /// The qcow2 that takes the writes to a container disk, below `ephemeral`.

@@ -41,6 +41,8 @@ pub struct LauncherState {
     pub last_error: Option<String>,
     /// The current or last migration of this launcher.
     pub migration: Option<MigrationState>,
+    /// Sentences about disk images that are smaller than their claims, because the claims' file systems are.
+    pub small_volumes: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -162,7 +164,22 @@ pub struct DomainDisk {
     pub alias: String,
     /// The device name libvirt shows, for instance `vda`.
     pub target: String,
+    /// The file or the device behind it; of an image with backing images, the one on top.
     pub source: String,
+    /// Bytes that the guest sees; 0 if that is not known yet.
+    pub capacity: u64,
+    /// Why the guest's last request failed, if it stands still because of that.
+    pub error: Option<DiskError>,
+}
+
+/// Why a request of the guest to a disk failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DiskError {
+    /// The storage is full.
+    NoSpace,
+    #[default]
+    #[serde(other)]
+    Other,
 }
 
 /// The last data from the guest agent. All of it is controlled by the guest.
@@ -204,6 +221,12 @@ pub struct SyncOptions {
     pub kvm_usable: bool,
     /// Of the bridged networks on which the Pod has an IPv4 address.
     pub leases: Vec<Lease>,
+    /// By how many percent a file system may be too small for the disk image that is to be made on it.
+    pub tolerated_shortage_percent: u8,
+    /// Bytes of a file system that stay free when a disk image is made on it.
+    pub reserved_bytes: u64,
+    /// Disks grow with their claims.
+    pub expand_disks: bool,
 }
 
 /// What a network plugin has given the Pod on a bridged network, for the guest to have.
@@ -370,6 +393,7 @@ mod tests {
             shutdown_requested_at: Some("2026-11-15T11:00:00Z".parse().unwrap()),
             last_error: Some("no".into()),
             migration: Some(MigrationState { uid: "m".into(), ..Default::default() }),
+            small_volumes: vec!["small".into()],
         };
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(serde_json::from_str::<LauncherState>(&text).unwrap(), state);

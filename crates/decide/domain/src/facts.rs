@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::v1::{SMBiosConfiguration, VirtualMachineInstance};
+use api::v1::{SMBiosConfiguration, VirtualMachineInstance, VolumeSource};
 
 use crate::paths::Paths;
 
@@ -21,6 +21,8 @@ pub struct HostFacts {
     pub paths: Paths,
     /// By volume name.
     pub disks: BTreeMap<String, DiskFacts>,
+    /// The device names that disks of the running guest have, by the disks' names.
+    pub targets: BTreeMap<String, String>,
     pub interfaces: Vec<InterfaceFacts>,
 }
 
@@ -29,13 +31,50 @@ pub struct HostFacts {
 pub struct DiskFacts {
     /// The file system supports `O_DIRECT`, so the host's page cache can be bypassed.
     pub direct_io: bool,
-    /// The backing image of a container disk's overlay.
+    /// The image under the overlay of a container disk or of an ephemeral disk.
     pub backing: Option<BackingImage>,
+    /// Where the data is that outlives the guest: of claims and host disks.
+    pub storage: Option<Storage>,
+}
+
+/// Data that outlives the guest. It is raw, whatever it looks like: a guest could write any header to its disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Storage {
+    pub location: Location,
+    /// It cannot be written to.
+    pub readonly: bool,
+    /// All its space is allocated, and is to stay so.
+    pub preallocated: bool,
+    /// No write has to allocate space.
+    pub allocated: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    File(String),
+    /// A block device.
+    Device(String),
+}
+
+impl Location {
+    pub fn path(&self) -> &str {
+        match self {
+            Location::File(path) | Location::Device(path) => path,
+        }
+    }
+
+    /// libvirt's word for it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Location::File(_) => "file",
+            Location::Device(_) => "block",
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackingImage {
-    pub path: String,
+    pub location: Location,
     pub format: ImageFormat,
 }
 
@@ -70,11 +109,22 @@ impl HostFacts {
     pub fn example(vmi: &VirtualMachineInstance) -> HostFacts {
         let paths = Paths::default();
         let disks = vmi.spec.volumes.iter().enumerate().map(|(index, volume)| {
-            let backing = volume.source().container_disk().map(|source| {
+            let image = volume.source().container_disk().map(|source| {
                 let file = source.path.as_deref().unwrap_or("/disk/disk.img");
-                BackingImage { path: format!("{}{file}", paths.image_volume(index)), format: ImageFormat::Qcow2 }
+                let location = Location::File(format!("{}{file}", paths.image_volume(index)));
+                BackingImage { location, format: ImageFormat::Qcow2 }
             });
-            (volume.name.clone(), DiskFacts { direct_io: true, backing })
+            let location = paths.lasting(vmi, volume);
+            let is_base = matches!(volume.source(), VolumeSource::Ephemeral(_));
+            let base = location.clone().filter(|_| is_base);
+            let base = base.map(|location| BackingImage { location, format: ImageFormat::Raw });
+            let storage = location.filter(|_| !is_base).map(|location| Storage {
+                readonly: false,
+                preallocated: false,
+                allocated: matches!(location, Location::Device(_)),
+                location,
+            });
+            (volume.name.clone(), DiskFacts { direct_io: true, backing: image.or(base), storage })
         });
         let interfaces = vmi.spec.domain.devices.interfaces.iter().enumerate().map(|(index, interface)| {
             let mac = interface.mac_address.clone().unwrap_or_else(|| format!("02:00:00:00:01:{index:02x}"));
@@ -93,6 +143,7 @@ impl HostFacts {
             serial_console_log_disabled: true,
             free_page_reporting_disabled: false,
             disks: disks.collect(),
+            targets: BTreeMap::new(),
             interfaces: interfaces.collect(),
             paths,
         }

@@ -5,6 +5,7 @@
 //! interface) is passed in as [`HostFacts`], so the launcher, the command line and the tests all use the same function.
 //! Fields that this build does not support are rejected with their path.
 
+pub mod claims;
 mod convert;
 mod error;
 mod facts;
@@ -13,9 +14,9 @@ mod observed;
 mod paths;
 pub mod xml;
 
-pub use convert::{convert, guest_uuid};
+pub use convert::{convert, disk, guest_uuid};
 pub use error::Error;
-pub use facts::{BackingImage, DiskFacts, HostFacts, ImageFormat, InterfaceFacts};
+pub use facts::{BackingImage, DiskFacts, HostFacts, ImageFormat, InterfaceFacts, Location, Storage};
 pub use migrate::{Readdress, with_recovery_monitor};
 pub use observed::{Observed, ObservedDisk, ObservedInterface};
 pub use paths::Paths;

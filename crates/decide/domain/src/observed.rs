@@ -36,9 +36,12 @@ pub struct ObservedDisk {
     /// The name in the VMI.
     pub name: String,
     pub target: String,
+    /// The file or the device behind it.
     pub source: String,
     /// The guest can write to it, so the data exists only in this copy.
     pub writable: bool,
+    /// Writes do not stay in a cache of this node.
+    pub uncached: bool,
 }
 
 impl Observed {
@@ -54,8 +57,9 @@ impl Observed {
         let disks = domain.devices.disk.into_iter().map(|disk| ObservedDisk {
             name: user_alias(disk.alias),
             target: disk.target.map(|target| target.dev).unwrap_or_default(),
-            source: disk.source.and_then(|source| source.file).unwrap_or_default(),
+            source: disk.source.and_then(|source| source.file.or(source.dev)).unwrap_or_default(),
             writable: disk.device != "cdrom" && disk.readonly.is_none(),
+            uncached: disk.driver.is_some_and(|driver| matches!(driver.cache.as_deref(), Some("none" | "directsync"))),
         });
         Ok(Observed {
             type_: domain.type_,
@@ -141,13 +145,22 @@ struct Disk {
     alias: Option<Alias>,
     target: Option<Target>,
     source: Option<DiskSource>,
+    driver: Option<DiskDriver>,
     readonly: Option<Present>,
+}
+
+#[derive(Deserialize)]
+struct DiskDriver {
+    #[serde(rename = "@cache")]
+    cache: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct DiskSource {
     #[serde(rename = "@file")]
     file: Option<String>,
+    #[serde(rename = "@dev")]
+    dev: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::facts::Location;
 
 /// The channel on which the QEMU guest agent listens.
 pub(crate) const GUEST_AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
@@ -42,17 +43,21 @@ impl Domain {
     /// The document, indented. Characters that XML cannot represent are an error: libvirt would only report the
     /// position, not the field they came from.
     pub fn to_xml(&self) -> Result<String, Error> {
-        let mut out = String::new();
-        let mut serializer = quick_xml::se::Serializer::new(&mut out);
-        serializer.indent(' ', 2);
-        self.serialize(serializer).map_err(|error| Error::Xml(error.to_string()))?;
-        let carries = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..);
-        if let Some(bad) = out.chars().find(|&c| !carries(c)) {
-            return Err(Error::Xml(format!("it contains the character {bad:?}; remove it from the VMI")));
-        }
-        out.push('\n');
-        Ok(out)
+        document(self)
     }
+}
+
+fn document(element: &impl Serialize) -> Result<String, Error> {
+    let mut out = String::new();
+    let mut serializer = quick_xml::se::Serializer::new(&mut out);
+    serializer.indent(' ', 2);
+    element.serialize(serializer).map_err(|error| Error::Xml(error.to_string()))?;
+    let carries = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..);
+    if let Some(bad) = out.chars().find(|&c| !carries(c)) {
+        return Err(Error::Xml(format!("it contains the character {bad:?}; remove it from the VMI")));
+    }
+    out.push('\n');
+    Ok(out)
 }
 
 /// The XML namespace of QEMU-specific elements.
@@ -299,6 +304,7 @@ pub struct Panic {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename = "disk")]
 pub struct Disk {
     #[serde(rename = "@type")]
     pub type_: &'static str,
@@ -307,12 +313,14 @@ pub struct Disk {
     #[serde(rename = "@model", skip_serializing_if = "Option::is_none")]
     pub model: Option<&'static str>,
     pub driver: DiskDriver,
-    pub source: FileSource,
+    pub source: DiskSource,
     #[serde(rename = "backingStore", skip_serializing_if = "Option::is_none")]
     pub backing_store: Option<BackingStore>,
     pub target: DiskTarget,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readonly: Option<Empty>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shareable: Option<Empty>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -320,6 +328,13 @@ pub struct Disk {
     pub alias: Alias,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<DriveAddress>,
+}
+
+impl Disk {
+    /// The element alone, to plug it into a running domain.
+    pub fn to_xml(&self) -> Result<String, Error> {
+        document(self)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -338,10 +353,22 @@ pub struct DiskDriver {
     pub discard: Option<&'static str>,
 }
 
+/// A file or a block device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct FileSource {
-    #[serde(rename = "@file")]
-    pub file: String,
+pub struct DiskSource {
+    #[serde(rename = "@file", skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    #[serde(rename = "@dev", skip_serializing_if = "Option::is_none")]
+    pub dev: Option<String>,
+}
+
+impl From<&Location> for DiskSource {
+    fn from(location: &Location) -> Self {
+        match location {
+            Location::File(path) => DiskSource { file: Some(path.clone()), dev: None },
+            Location::Device(path) => DiskSource { file: None, dev: Some(path.clone()) },
+        }
+    }
 }
 
 /// The backing image. An empty element ends the chain: libvirt then trusts it instead of the image's header.
@@ -352,7 +379,7 @@ pub struct BackingStore {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<FileSource>,
+    pub source: Option<DiskSource>,
     #[serde(rename = "backingStore", skip_serializing_if = "Option::is_none")]
     pub backing_store: Option<Empty>,
 }

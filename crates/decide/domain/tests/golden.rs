@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use api::v1::VirtualMachineInstance;
-use domain::{DiskFacts, Error, HostFacts, ImageFormat, Observed, convert};
+use domain::{DiskFacts, Error, HostFacts, ImageFormat, Observed, Storage, convert};
 
 const SCHEMA: &str = "/usr/share/libvirt/schemas/domain.rng";
 
@@ -115,6 +115,98 @@ fn a_file_system_without_direct_io_and_a_raw_image() {
         facts.free_page_reporting_disabled = true;
         facts
     });
+}
+
+#[test]
+fn claims_as_files_and_devices_and_what_lies_over_them() {
+    let xml = check("claims", |vmi| {
+        let mut facts = HostFacts::example(vmi);
+        let storage = |facts: &mut HostFacts, name: &str| facts.disks.get_mut(name).unwrap().storage.take().unwrap();
+        let thick = Storage { preallocated: true, allocated: true, ..storage(&mut facts, "thick") };
+        facts.disks.get_mut("thick").unwrap().storage = Some(thick);
+        let media = Storage { readonly: true, ..storage(&mut facts, "media") };
+        facts.disks.get_mut("media").unwrap().storage = Some(media);
+        facts.disks.remove("later");
+        facts
+    });
+    assert!(!xml.contains("ua-later"), "it is plugged in when it is there");
+    let seen = Observed::parse(&xml).unwrap();
+    let sources: Vec<_> = seen.disks.iter().map(|disk| (disk.source.as_str(), disk.uncached)).collect();
+    assert_eq!(sources[..2], [("/var/run/kubevirt-private/vmi-disks/root/disk.img", true), ("/dev/device", true)]);
+    assert_eq!(seen.disks[4].uncached, false);
+}
+
+/// A guest can write the header of any format to its disk: nothing may ever look at it.
+#[test]
+fn data_that_outlives_its_guest_is_raw_and_chains_are_written_out() {
+    let vmi = vmi("claims");
+    let domain = convert(&vmi, &HostFacts::example(&vmi)).unwrap();
+    for disk in &domain.devices.disk {
+        match &disk.backing_store {
+            None => assert_eq!(disk.driver.type_, "raw", "{}", disk.alias.name),
+            Some(base) => {
+                assert_eq!(base.format.as_ref().map(|format| format.type_), Some("raw"));
+                assert!(base.backing_store.is_some(), "the chain ends");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_disk_is_plugged_under_a_name_that_the_guest_does_not_have() {
+    let vmi = vmi("claims");
+    let mut facts = HostFacts::example(&vmi);
+    let target = |facts: &HostFacts| domain::disk(&vmi, facts, "later").unwrap().target.dev;
+    assert_eq!(target(&facts), "sdd", "after those before it");
+    facts.targets = [("node", "sda"), ("media", "sdd"), ("other", "sdc")].map(|(a, b)| (a.into(), b.into())).into();
+    assert_eq!(target(&facts), "sde");
+    facts.targets.insert("later".into(), "sdz".into());
+    assert_eq!(target(&facts), "sdz", "it keeps its own");
+    let disk = domain::disk(&vmi, &facts, "later").unwrap();
+    let xml = disk.to_xml().unwrap();
+    assert!(xml.starts_with("<disk type=\"file\"") && xml.contains("hotplug-disks/later.img"), "{xml}");
+    assert!(domain::disk(&vmi, &facts, "nobody").is_err());
+}
+
+#[test]
+fn device_names_never_repeat() {
+    let mut vmi = vmi("claims");
+    for status in &mut vmi.status.as_mut().unwrap().volume_status {
+        status.target = "vdb".into();
+    }
+    let domain = convert(&vmi, &HostFacts::example(&vmi)).unwrap();
+    let names: std::collections::BTreeSet<_> = domain.devices.disk.iter().map(|disk| disk.target.dev.clone()).collect();
+    assert_eq!(names.len(), domain.devices.disk.len(), "{names:?}");
+    for disk in &domain.devices.disk {
+        let prefix = if disk.target.bus == "virtio" { "vd" } else { "sd" };
+        assert!(disk.target.dev.starts_with(prefix), "{} on {}", disk.target.dev, disk.target.bus);
+    }
+}
+
+#[test]
+fn what_storage_cannot_do_is_refused_with_the_field() {
+    type Change = fn(&mut VirtualMachineInstance, &mut HostFacts);
+    let cases: [(&str, Change); 5] = [
+        ("spec.domain.devices.disks[2].cache", |vmi, _| {
+            vmi.spec.domain.devices.disks[2].cache = Some("writeback".into());
+        }),
+        ("spec.domain.devices.disks[2].cache", |_, facts| facts.disks.get_mut("cluster").unwrap().direct_io = false),
+        ("spec.domain.devices.disks[3].shareable", |vmi, _| vmi.spec.domain.devices.disks[3].shareable = Some(true)),
+        ("spec.domain.devices.disks[4].disk.bus", |_, facts| {
+            facts.disks.get_mut("node").unwrap().storage.as_mut().unwrap().readonly = true;
+        }),
+        ("spec.volumes[root]", |vmi, _| {
+            vmi.spec.volumes[0].data_volume = None;
+            vmi.spec.volumes[0].secret = Some(Default::default());
+        }),
+    ];
+    for (expected, change) in cases {
+        let mut vmi = vmi("claims");
+        let mut facts = HostFacts::example(&vmi);
+        change(&mut vmi, &mut facts);
+        let error = convert(&vmi, &facts).expect_err(expected);
+        assert_eq!(field(&error), expected, "{error}");
+    }
 }
 
 #[test]

@@ -60,6 +60,14 @@ impl Root {
         Ok(Root { dir, path })
     }
 
+    /// Opens a directory inside a root file system, following symlinks within it like a process whose `/` this is.
+    pub fn open_dir_inside(&self, path: impl AsRef<Path>) -> Result<Root> {
+        let relative = path.as_ref().strip_prefix("/").unwrap_or(path.as_ref());
+        let path = self.path.join(relative);
+        let dir = rustix::fs::openat2(&self.dir, relative, DIRECTORY, Mode::empty(), IN_ROOT);
+        Ok(Root { dir: dir.doing("open directory", &path)?, path })
+    }
+
     /// Creates a directory and its missing parents. Created directories, and the last one in any case, get this mode
     /// and owner.
     pub fn mkdir_all(&self, rel: impl AsRef<Path>, mode: u32, uid: u32, gid: u32) -> Result<Root> {

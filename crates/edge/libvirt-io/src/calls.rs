@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::error::{Error, ErrorCode};
 use crate::proc::{self, Procedure};
-use crate::types::{Domain, DomainInfo, Reason, State};
+use crate::types::{BlockInfo, DiskError, Domain, DomainInfo, Reason, State, flags};
 use crate::xdr::{Decoder, Encoder};
 
 impl Connection {
@@ -120,6 +120,57 @@ impl Connection {
 
     pub async fn undefine(&self, domain: &Domain, flags: u32) -> Result<(), Error> {
         self.act(proc::DOMAIN_UNDEFINE_FLAGS, Encoder::default().domain(domain).u32(flags)).await
+    }
+
+    /// Sizes of a disk of a running domain, which is named by its target.
+    pub async fn block_info(&self, domain: &Domain, target: &str) -> Result<BlockInfo, Error> {
+        let arguments = Encoder::default().domain(domain).string(target).u32(0);
+        self.call(proc::DOMAIN_GET_BLOCK_INFO, arguments, |reply| {
+            Ok(BlockInfo { allocation: reply.u64()?, capacity: reply.u64()?, physical: reply.u64()? })
+        })
+        .await
+    }
+
+    /// Changes the size of a disk that the guest sees, to `bytes`.
+    pub async fn block_resize(&self, domain: &Domain, target: &str, bytes: u64) -> Result<(), Error> {
+        let arguments = Encoder::default().domain(domain).string(target).u64(bytes).u32(flags::BLOCK_RESIZE_BYTES);
+        self.act(proc::DOMAIN_BLOCK_RESIZE, arguments).await
+    }
+
+    /// The disks on which the guest's last request failed, by their targets.
+    pub async fn disk_errors(&self, domain: &Domain) -> Result<Vec<(String, DiskError)>, Error> {
+        /// More disks than a domain has.
+        const MOST: u32 = 256;
+        let arguments = Encoder::default().domain(domain).u32(MOST).u32(0);
+        self.call(proc::DOMAIN_GET_DISK_ERRORS, arguments, |reply| {
+            let errors = reply.list(|entry| Ok((entry.string()?, DiskError::from(entry.i32()?))))?;
+            let _count = reply.i32()?;
+            Ok(errors)
+        })
+        .await
+    }
+
+    /// Writes the guest's memory to a new file, as an ELF core. Returns when that is done.
+    pub async fn dump_memory(&self, domain: &Domain, file: &str) -> Result<(), Error> {
+        const RAW: u32 = 0;
+        let arguments = Encoder::default().domain(domain).string(file).u32(RAW).u32(flags::DUMP_MEMORY_ONLY);
+        self.act(proc::DOMAIN_CORE_DUMP_WITH_FORMAT, arguments).await
+    }
+
+    /// Plugs a device into the domain.
+    pub async fn attach_device(&self, domain: &Domain, xml: &str, flags: u32) -> Result<(), Error> {
+        self.act(proc::DOMAIN_ATTACH_DEVICE_FLAGS, Encoder::default().domain(domain).string(xml).u32(flags)).await
+    }
+
+    /// Unplugs a device. The daemon waits some seconds for the guest to release it, and then succeeds all the same: only
+    /// the domain's XML or [`Event::DeviceRemoved`](crate::Event::DeviceRemoved) says that it is gone.
+    pub async fn detach_device(&self, domain: &Domain, xml: &str, flags: u32) -> Result<(), Error> {
+        self.act(proc::DOMAIN_DETACH_DEVICE_FLAGS, Encoder::default().domain(domain).string(xml).u32(flags)).await
+    }
+
+    /// Changes a device, for instance the medium in a drive.
+    pub async fn update_device(&self, domain: &Domain, xml: &str, flags: u32) -> Result<(), Error> {
+        self.act(proc::DOMAIN_UPDATE_DEVICE_FLAGS, Encoder::default().domain(domain).string(xml).u32(flags)).await
     }
 
     /// Sends one command to the QEMU guest agent and returns its JSON reply. The daemon gives up after

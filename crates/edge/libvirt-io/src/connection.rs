@@ -215,7 +215,12 @@ impl Connection {
         let keepalive = Encoder::default().i32(proc::FEATURE_PROGRAM_KEEPALIVE);
         self.call(proc::CONNECT_SUPPORTS_FEATURE, keepalive, |reply| reply.i32()).await?;
         self.call(proc::CONNECT_OPEN, Encoder::default().optional_string(Some(uri)).u32(0), |_| Ok(())).await?;
-        for event in [proc::EVENT_ID_LIFECYCLE, proc::EVENT_ID_AGENT_LIFECYCLE] {
+        for event in [
+            proc::EVENT_ID_LIFECYCLE,
+            proc::EVENT_ID_AGENT_LIFECYCLE,
+            proc::EVENT_ID_DEVICE_REMOVED,
+            proc::EVENT_ID_DEVICE_REMOVAL_FAILED,
+        ] {
             // No domain: events of all domains.
             let arguments = Encoder::default().i32(event).u32(0);
             self.call(proc::CONNECT_DOMAIN_EVENT_CALLBACK_REGISTER_ANY, arguments, |reply| reply.i32()).await?;
@@ -223,7 +228,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Lifecycle and agent events of all domains, from now on.
+    /// Events of all domains, from now on.
     pub fn events(&self) -> Events {
         match &*self.shared.state() {
             State::Open { events, .. } => Events(events.subscribe()),

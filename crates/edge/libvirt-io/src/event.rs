@@ -1,6 +1,9 @@
 //! Events the daemon sends after registration.
 
-use crate::proc::{EVENT_CALLBACK_AGENT_LIFECYCLE, EVENT_CALLBACK_LIFECYCLE};
+use crate::proc::{
+    EVENT_CALLBACK_AGENT_LIFECYCLE, EVENT_CALLBACK_DEVICE_REMOVAL_FAILED, EVENT_CALLBACK_DEVICE_REMOVED,
+    EVENT_CALLBACK_LIFECYCLE,
+};
 use crate::types::Domain;
 use crate::xdr::{DecodeError, Decoder};
 
@@ -16,6 +19,16 @@ pub enum Event {
     AgentLifecycle {
         domain: Domain,
         state: AgentState,
+    },
+    /// The guest has released a device.
+    DeviceRemoved {
+        domain: Domain,
+        alias: String,
+    },
+    /// The guest refused to release a device.
+    DeviceRemovalFailed {
+        domain: Domain,
+        alias: String,
     },
     /// The receiver was too slow and has missed some events.
     Missed,
@@ -80,6 +93,14 @@ impl Event {
                 let _reason = reader.i32()?;
                 Event::AgentLifecycle { domain, state }
             }
+            EVENT_CALLBACK_DEVICE_REMOVED => {
+                let _callback = reader.i32()?;
+                Event::DeviceRemoved { domain: reader.domain()?, alias: reader.string()? }
+            }
+            EVENT_CALLBACK_DEVICE_REMOVAL_FAILED => {
+                let _callback = reader.i32()?;
+                Event::DeviceRemovalFailed { domain: reader.domain()?, alias: reader.string()? }
+            }
             _ => return Ok(None),
         };
         reader.finish()?;
@@ -104,6 +125,17 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_device_is_named() {
+        let domain = Domain { name: "default_vm".into(), uuid: Uuid::from_u128(5), id: Some(1) };
+        let body = Encoder::default().i32(2).domain(&domain).string("ua-data").finish();
+        let (alias, named) = ("ua-data".to_owned(), domain.clone());
+        let removed = Event::decode(EVENT_CALLBACK_DEVICE_REMOVED, &body).unwrap();
+        assert_eq!(removed, Some(Event::DeviceRemoved { domain, alias: alias.clone() }));
+        let refused = Event::decode(EVENT_CALLBACK_DEVICE_REMOVAL_FAILED, &body).unwrap();
+        assert_eq!(refused, Some(Event::DeviceRemovalFailed { domain: named, alias }));
+    }
+
+    #[test]
     fn messages_nobody_asked_for_are_left_alone() {
         assert_eq!(Event::decode(107, b"whatever"), Ok(None));
     }
@@ -111,8 +143,14 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_an_event_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Event::decode(EVENT_CALLBACK_LIFECYCLE, &bytes);
-            let _ = Event::decode(EVENT_CALLBACK_AGENT_LIFECYCLE, &bytes);
+            for procedure in [
+                EVENT_CALLBACK_LIFECYCLE,
+                EVENT_CALLBACK_AGENT_LIFECYCLE,
+                EVENT_CALLBACK_DEVICE_REMOVED,
+                EVENT_CALLBACK_DEVICE_REMOVAL_FAILED,
+            ] {
+                let _ = Event::decode(procedure, &bytes);
+            }
         }
     }
 }

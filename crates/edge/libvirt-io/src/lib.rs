@@ -30,4 +30,4 @@ pub use connection::{Connection, Events, Keepalive};
 pub use error::{CloseReason, Error, ErrorCode, RemoteError};
 pub use event::{AgentState, Event, Lifecycle};
 pub use migrate::{Begun, Cookie, JobKind, JobStats, Params, Prepared, Value};
-pub use types::{Domain, DomainInfo, Reason, State, flags};
+pub use types::{BlockInfo, DiskError, Domain, DomainInfo, Reason, State, flags};

@@ -39,14 +39,21 @@ pub(crate) const DOMAIN_LOOKUP_BY_NAME: Procedure = remote(23, "DomainLookupByNa
 pub(crate) const DOMAIN_REBOOT: Procedure = remote(27, "DomainReboot");
 pub(crate) const DOMAIN_RESUME: Procedure = remote(28, "DomainResume");
 pub(crate) const DOMAIN_SUSPEND: Procedure = remote(34, "DomainSuspend");
+pub(crate) const DOMAIN_GET_BLOCK_INFO: Procedure = remote(194, "DomainGetBlockInfo");
 pub(crate) const DOMAIN_CREATE_WITH_FLAGS: Procedure = remote(196, "DomainCreateWithFlags");
 pub(crate) const DOMAIN_GET_STATE: Procedure = remote(212, "DomainGetState");
 pub(crate) const DOMAIN_UNDEFINE_FLAGS: Procedure = remote(231, "DomainUndefineFlags");
 pub(crate) const DOMAIN_DESTROY_FLAGS: Procedure = remote(234, "DomainDestroyFlags");
 pub(crate) const DOMAIN_RESET: Procedure = remote(245, "DomainReset");
+pub(crate) const DOMAIN_BLOCK_RESIZE: Procedure = remote(251, "DomainBlockResize");
 pub(crate) const DOMAIN_SHUTDOWN_FLAGS: Procedure = remote(258, "DomainShutdownFlags");
+pub(crate) const DOMAIN_GET_DISK_ERRORS: Procedure = remote(263, "DomainGetDiskErrors");
+pub(crate) const DOMAIN_CORE_DUMP_WITH_FORMAT: Procedure = remote(334, "DomainCoreDumpWithFormat");
 pub(crate) const CONNECT_GET_DOMAIN_CAPABILITIES: Procedure = remote(342, "ConnectGetDomainCapabilities");
 pub(crate) const DOMAIN_DEFINE_XML_FLAGS: Procedure = remote(350, "DomainDefineXMLFlags");
+pub(crate) const DOMAIN_ATTACH_DEVICE_FLAGS: Procedure = remote(160, "DomainAttachDeviceFlags");
+pub(crate) const DOMAIN_DETACH_DEVICE_FLAGS: Procedure = remote(161, "DomainDetachDeviceFlags");
+pub(crate) const DOMAIN_UPDATE_DEVICE_FLAGS: Procedure = remote(174, "DomainUpdateDeviceFlags");
 pub(crate) const DOMAIN_ABORT_JOB: Procedure = remote(164, "DomainAbortJob");
 pub(crate) const DOMAIN_MIGRATE_SET_MAX_DOWNTIME: Procedure = remote(166, "DomainMigrateSetMaxDowntime");
 pub(crate) const DOMAIN_MIGRATE_SET_MAX_SPEED: Procedure = remote(207, "DomainMigrateSetMaxSpeed");
@@ -63,7 +70,11 @@ pub(crate) const DOMAIN_AGENT_COMMAND: Procedure =
 
 /// Messages the daemon sends for registered events.
 pub(crate) const EVENT_CALLBACK_LIFECYCLE: u32 = 318;
+pub(crate) const EVENT_CALLBACK_DEVICE_REMOVED: u32 = 332;
 pub(crate) const EVENT_CALLBACK_AGENT_LIFECYCLE: u32 = 348;
+pub(crate) const EVENT_CALLBACK_DEVICE_REMOVAL_FAILED: u32 = 367;
 /// Event numbers to register for (`VIR_DOMAIN_EVENT_ID_*`).
 pub(crate) const EVENT_ID_LIFECYCLE: i32 = 0;
+pub(crate) const EVENT_ID_DEVICE_REMOVED: i32 = 15;
 pub(crate) const EVENT_ID_AGENT_LIFECYCLE: i32 = 18;
+pub(crate) const EVENT_ID_DEVICE_REMOVAL_FAILED: i32 = 22;

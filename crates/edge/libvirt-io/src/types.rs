@@ -23,6 +23,30 @@ pub struct DomainInfo {
     pub cpu_time_ns: u64,
 }
 
+/// `virDomainBlockInfo`, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// What the image takes on its storage.
+    pub allocation: u64,
+    /// What the guest sees.
+    pub capacity: u64,
+    /// The file's length, or the device's size.
+    pub physical: u64,
+}
+
+/// `virDomainDiskErrorCode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskError {
+    NoSpace,
+    Other,
+}
+
+impl From<i32> for DiskError {
+    fn from(code: i32) -> Self {
+        if code == 2 { DiskError::NoSpace } else { DiskError::Other }
+    }
+}
+
 /// `virDomainState`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -158,11 +182,19 @@ pub mod flags {
     /// `virDomainUndefineFlagsValues`
     pub const UNDEFINE_KEEP_NVRAM: u32 = 8;
     pub const UNDEFINE_CHECKPOINTS_METADATA: u32 = 16;
+    /// `virDomainBlockResizeFlags`: the size is in bytes.
+    pub const BLOCK_RESIZE_BYTES: u32 = 1;
+    /// `virDomainCoreDumpFlags`: only the guest's memory, as an ELF file.
+    pub const DUMP_MEMORY_ONLY: u32 = 1 << 4;
     /// `virDomainXMLFlags`
     pub const XML_INACTIVE: u32 = 2;
     pub const XML_MIGRATABLE: u32 = 8;
     /// `virDomainDefineFlags`: check the XML against the schema.
     pub const DEFINE_VALIDATE: u32 = 1;
+    /// `virDomainDeviceModifyFlags`
+    pub const DEVICE_MODIFY_LIVE: u32 = 1;
+    pub const DEVICE_MODIFY_CONFIG: u32 = 2;
+    pub const DEVICE_MODIFY_FORCE: u32 = 4;
     /// `virDomainMigrateFlags`
     pub const MIGRATE_LIVE: u32 = 1 << 0;
     pub const MIGRATE_PERSIST_DEST: u32 = 1 << 3;

@@ -93,6 +93,85 @@ async fn a_domain_lives_its_whole_life_through_the_protocol() {
 }
 
 #[tokio::test]
+async fn a_disk_grows_and_memory_is_dumped() {
+    let Some(daemon) = Daemon::start() else { return };
+    let connection = connect(&daemon).await;
+    let (disk, dump) = (daemon.path().join("run/disk.img"), daemon.path().join("run/memory.dump"));
+    std::fs::File::create(&disk).and_then(|file| file.set_len(1 << 20)).unwrap();
+    std::os::unix::fs::chown(&disk, Some(107), Some(107)).unwrap();
+    let device = format!(
+        "<devices><disk type='file'><driver name='qemu' type='raw'/><source file='{}'/><target dev='vda' bus='virtio'/></disk>",
+        disk.display()
+    );
+    let xml = DOMAIN.replace("<devices>", &device);
+    let domain = connection.define_xml(&xml, flags::DEFINE_VALIDATE).await.unwrap();
+    let domain = connection.create(&domain, flags::START_PAUSED).await.unwrap();
+
+    let info = connection.block_info(&domain, "vda").await.unwrap();
+    assert_eq!((info.capacity, info.physical, info.allocation), (1 << 20, 1 << 20, 0));
+    connection.block_resize(&domain, "vda", 3 << 20).await.unwrap();
+    assert_eq!(connection.block_info(&domain, "vda").await.unwrap().capacity, 3 << 20);
+    assert_eq!(std::fs::metadata(&disk).unwrap().len(), 3 << 20);
+    assert!(connection.block_info(&domain, "vdz").await.is_err());
+    assert_eq!(connection.disk_errors(&domain).await.unwrap(), []);
+
+    connection.dump_memory(&domain, dump.to_str().unwrap()).await.unwrap();
+    assert!(std::fs::read(&dump).unwrap().starts_with(b"\x7fELF"));
+    assert_eq!(connection.state(&domain).await.unwrap(), (State::Paused, Reason::User));
+    connection.destroy(&domain, 0).await.unwrap();
+}
+
+#[tokio::test]
+async fn disks_come_and_go_and_a_medium_changes() {
+    let Some(daemon) = Daemon::start() else { return };
+    let connection = connect(&daemon).await;
+    let mut events = connection.events();
+    let file = |name: &str| {
+        let path = daemon.path().join("run").join(name);
+        std::fs::File::create(&path).and_then(|file| file.set_len(1 << 20)).unwrap();
+        std::os::unix::fs::chown(&path, Some(107), Some(107)).unwrap();
+        path.display().to_string()
+    };
+    let (data, medium) = (file("data.img"), file("medium.iso"));
+    let drive = |source: &str| {
+        format!(
+            "<disk type='file' device='cdrom'><driver name='qemu' type='raw'/>{source}\
+             <target dev='sda' bus='sata'/><readonly/></disk>"
+        )
+    };
+    let devices = format!("<devices>{}<controller type='scsi' index='0' model='virtio-scsi'/>", drive(""));
+    let domain = connection.define_xml(&DOMAIN.replace("<devices>", &devices), flags::DEFINE_VALIDATE).await.unwrap();
+    let domain = connection.create(&domain, flags::START_PAUSED).await.unwrap();
+
+    let disk = format!(
+        "<disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='{data}'/>\
+         <target dev='sdb' bus='scsi'/><serial>Data</serial><alias name='ua-data'/>\
+         <address type='drive' controller='0' bus='0' target='0' unit='4'/></disk>"
+    );
+    let live = flags::DEVICE_MODIFY_LIVE;
+    connection.attach_device(&domain, &disk, live).await.unwrap();
+    let xml = connection.xml_desc(&domain, 0).await.unwrap();
+    assert!(xml.contains(&data) && xml.contains("<serial>Data</serial>"), "{xml}");
+    assert!(connection.attach_device(&domain, &disk, live).await.is_err(), "it is there already");
+    connection.detach_device(&domain, &disk, live).await.unwrap();
+    let removed = async {
+        loop {
+            if let Event::DeviceRemoved { alias, .. } = events.recv().await.expect("the connection lives") {
+                return alias;
+            }
+        }
+    };
+    assert_eq!(tokio::time::timeout(LIMIT, removed).await.expect("an event"), "ua-data");
+    assert!(!connection.xml_desc(&domain, 0).await.unwrap().contains(&data));
+
+    connection.update_device(&domain, &drive(&format!("<source file='{medium}'/>")), live).await.unwrap();
+    assert!(connection.xml_desc(&domain, 0).await.unwrap().contains(&medium));
+    connection.update_device(&domain, &drive(""), live).await.unwrap();
+    assert!(!connection.xml_desc(&domain, 0).await.unwrap().contains(&medium), "it was ejected");
+    connection.destroy(&domain, 0).await.unwrap();
+}
+
+#[tokio::test]
 async fn wrong_xml_is_refused_with_libvirts_words() {
     let Some(daemon) = Daemon::start() else { return };
     let connection = connect(&daemon).await;

@@ -25,6 +25,8 @@ pub(crate) enum Error {
     System { action: String, source: io::Error },
     #[error("cannot prepare the disks")]
     Disks(#[source] disks::Error),
+    #[error("cannot grow disk {disk} with its claim")]
+    Grow { disk: String, source: libvirt_io::Error },
     #[error("libvirt is not available")]
     LibvirtDown,
     #[error("cannot {action}")]
@@ -53,6 +55,7 @@ impl Error {
             Error::Convert(_) | Error::Network(_) => RefusalCode::Impossible,
             Error::Disks(error) if error.is_permanent() => RefusalCode::Impossible,
             Error::Disks(_) | Error::System { .. } => RefusalCode::Internal,
+            Error::Grow { .. } => RefusalCode::Libvirt,
             Error::LibvirtDown => RefusalCode::NotReady,
             Error::Libvirt { source, .. } => match source.code() {
                 Some(ErrorCode::NoDomain) => RefusalCode::NoDomain,

@@ -26,7 +26,7 @@ use crate::libvirtd::{self, Dirs, Libvirtd};
 use crate::manager::{self, Manager};
 use crate::session::Session;
 use crate::state::StateStore;
-use crate::{agent, server};
+use crate::{agent, disks, server};
 
 /// Startup timeout of libvirt, generous for a busy node.
 const LIBVIRT_WITHIN: Duration = Duration::from_secs(60);
@@ -107,6 +107,7 @@ impl Launcher {
             .map_err(|_| Failure::NoLibvirt)?;
 
         tokio::spawn(warm_up(session.clone()));
+        tokio::spawn(disks::watch(session.clone(), state.clone()));
         tokio::spawn(agent::poll(session.clone(), state.clone(), domain_name.clone()));
         let config = manager::Config {
             uid: args.uid.clone(),

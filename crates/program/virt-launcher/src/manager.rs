@@ -3,6 +3,7 @@
 //! Observes, lets [`lifecycle::Guest`] decide, and acts. One lock serializes all changes to the domain, except killing the
 //! guest, which must work while a start hangs.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use api::v1::VirtualMachineInstance;
 use domain::{HostFacts, InterfaceFacts, Paths};
 use jiff::Timestamp;
 use launcher_contract::migration::PrepareTargetRequest;
-use launcher_contract::types::{Command, Lease, SyncOptions};
+use launcher_contract::types::{Command, DomainStatus, Lease, SyncOptions};
 use libvirt_io::{Connection, Domain, flags};
 use lifecycle::{Act, Answer, Change, Facts, Guest, Receive, Sync};
 use serde_json::Value;
@@ -19,7 +20,7 @@ use tokio::sync::{Mutex, Notify, Semaphore, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::children::Children;
-use crate::disks::Preparer;
+use crate::disks::{self, Preparer, Role};
 use crate::error::{Error, chain};
 use crate::migration::{Sockets, Source, Target};
 use crate::session::Session;
@@ -133,10 +134,30 @@ impl Manager {
                 self.session.refresh().await
             }
             Sync::Nothing(because) => {
-                tracing::debug!(because, "nothing to sync");
+                tracing::debug!(because, "nothing to start or to resume");
+                if options.expand_disks && !self.source.is_busy() {
+                    self.grow_disks(vmi).await?;
+                }
                 Ok(())
             }
         }
+    }
+
+    /// Lets the guest see how much its claims have grown.
+    async fn grow_disks(&self, vmi: &VirtualMachineInstance) -> Result<(), Error> {
+        let Some(guest) = self.state.get().domain.filter(|guest| guest.status == DomainStatus::Running) else {
+            return Ok(());
+        };
+        for disk in guest.disks.iter().filter(|disk| disk.capacity > 0) {
+            let larger = disks::larger(vmi, disk).map_err(Error::Disks)?;
+            let Some(bytes) = larger else { continue };
+            let (connection, domain) = self.domain().await?;
+            tracing::info!(disk = disk.alias, from = disk.capacity, to = bytes, "growing the guest's disk");
+            let grown = connection.block_resize(&domain, &disk.target, bytes).await;
+            grown.map_err(|source| Error::Grow { disk: disk.alias.clone(), source })?;
+            disks::forget_size(&self.state, disk);
+        }
+        Ok(())
     }
 
     fn decide<T>(&self, decide: impl FnOnce(Guest, Facts<'_>) -> Result<T, transfer::Refused>) -> Result<T, Error> {
@@ -154,7 +175,7 @@ impl Manager {
         self.guard(vmi.metadata.uid.as_deref().unwrap_or_default())?;
         let mut inner = self.inner.lock().await;
         let receive = self.decide(|guest, facts| guest.receive(migration_uid.as_str(), facts))?;
-        let facts = self.prepare(&vmi, &options, &mut inner).await?;
+        let facts = self.prepare(&vmi, &options, Role::Target, &mut inner).await?;
         // libvirt uses the source's domain XML; converting the VMI here rejects what this node cannot run, naming the
         // field.
         domain::convert(&vmi, &facts).map_err(Error::Convert)?;
@@ -191,7 +212,8 @@ impl Manager {
         options: &SyncOptions,
         inner: &mut Inner,
     ) -> Result<(), Error> {
-        let facts = self.prepare(vmi, options, inner).await?;
+        let role = Role::Start { expand: options.expand_disks };
+        let facts = self.prepare(vmi, options, role, inner).await?;
         let xml = domain::convert(vmi, &facts).and_then(|domain| domain.to_xml()).map_err(Error::Convert)?;
         let domain = connection.define_xml(&xml, 0).await.map_err(libvirt("define the domain"))?;
         let paused = lifecycle::starts_paused(vmi);
@@ -230,6 +252,7 @@ impl Manager {
         &self,
         vmi: &VirtualMachineInstance,
         options: &SyncOptions,
+        role: Role,
         inner: &mut Inner,
     ) -> Result<HostFacts, Error> {
         let paths = &self.config.paths;
@@ -246,8 +269,15 @@ impl Manager {
             paths,
             image_volumes: self.config.image_volumes,
             memory_limit: self.config.disk_memory_limit,
+            role,
+            tolerated_shortage_percent: options.tolerated_shortage_percent,
+            reserved_bytes: options.reserved_bytes,
         };
-        let disks = preparer.prepare(vmi).await.map_err(Error::Disks)?;
+        let prepared = preparer.prepare(vmi).await.map_err(Error::Disks)?;
+        if !prepared.small.is_empty() {
+            tracing::warn!(small = prepared.small.join("; "), "volumes are smaller than their claims");
+            self.state.update(|state| state.small_volumes.extend(prepared.small));
+        }
         Ok(HostFacts {
             kvm_usable: options.kvm_usable && may_use_kvm(),
             allow_emulation: options.allow_emulation || self.config.allow_emulation,
@@ -256,7 +286,8 @@ impl Manager {
             serial_console_log_disabled: options.serial_console_log_disabled,
             free_page_reporting_disabled: options.free_page_reporting_disabled,
             paths: paths.clone(),
-            disks,
+            disks: prepared.facts,
+            targets: BTreeMap::new(),
             interfaces,
         })
     }

@@ -160,6 +160,7 @@ fn remember(state: &mut LauncherState, seen: Option<DomainState>, now: Timestamp
     state.domain = seen.map(|mut domain| {
         let runs = domain.status == DomainStatus::Running;
         domain.started_at = before.as_ref().and_then(|b| b.started_at).or_else(|| runs.then_some(now));
+        keep_disks(before.as_ref(), &mut domain);
         if let Some(before) = before.filter(DomainState::is_down)
             && domain.is_down()
             && domain.reason == DomainReason::Unknown
@@ -173,10 +174,27 @@ fn remember(state: &mut LauncherState, seen: Option<DomainState>, now: Timestamp
     }
 }
 
+/// What [`disks::watch`](crate::disks::watch) found out stays until it looks again; an error is over when the guest goes
+/// on.
+fn keep_disks(before: Option<&DomainState>, domain: &mut DomainState) {
+    let paused = domain.status == DomainStatus::Paused;
+    let known = before.map(|before| before.disks.as_slice()).unwrap_or_default();
+    for disk in &mut domain.disks {
+        let same = |old: &&DomainDisk| (&old.target, &old.source) == (&disk.target, &disk.source);
+        if let Some(old) = known.iter().find(same) {
+            (disk.capacity, disk.error) = (old.capacity, old.error.filter(|_| paused));
+        }
+    }
+}
+
 fn log_event(event: &Event) {
     match event {
         Event::Lifecycle { domain, event, detail } => tracing::info!(%domain, ?event, detail, "domain event"),
         Event::AgentLifecycle { domain, state } => tracing::info!(%domain, ?state, "guest agent"),
+        Event::DeviceRemoved { domain, alias } => tracing::info!(%domain, alias, "the guest released a device"),
+        Event::DeviceRemovalFailed { domain, alias } => {
+            tracing::warn!(%domain, alias, "the guest does not release a device");
+        }
         Event::Missed => tracing::warn!("missed events; reading the state again"),
     }
 }
@@ -192,7 +210,7 @@ fn interface(seen: domain::ObservedInterface) -> DomainInterface {
 }
 
 fn disk(seen: domain::ObservedDisk) -> DomainDisk {
-    DomainDisk { alias: seen.name, target: seen.target, source: seen.source }
+    DomainDisk { alias: seen.name, target: seen.target, source: seen.source, capacity: 0, error: None }
 }
 
 /// Maps libvirt's state and reason to KubeVirt's.

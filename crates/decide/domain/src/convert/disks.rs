@@ -1,22 +1,77 @@
-//! Disks: a device in the guest, and the file behind it.
+//! Disks: a device in the guest, and the file or the device behind it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::v1::{Disk as Given, DiskDevice, VirtualMachineInstance, Volume, VolumeSource};
 
 use super::refuse::later;
 use super::virtio_model;
+use crate::claims;
 use crate::error::Error;
-use crate::facts::{DiskFacts, HostFacts};
-use crate::xml::{Alias, BackingStore, Boot, Disk, DiskDriver, DiskTarget, DriveAddress, Empty, FileSource, Format};
+use crate::facts::{DiskFacts, HostFacts, Location, Storage};
+use crate::xml::{Alias, BackingStore, Boot, Disk, DiskDriver, DiskSource, DiskTarget, DriveAddress, Empty, Format};
 
 /// Admission's default bus.
 const DEFAULT_BUS: &str = "sata";
 
 pub(super) fn disks(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Result<Vec<Disk>, Error> {
-    let mut letters = BTreeMap::new();
-    let given = vmi.spec.domain.devices.disks.iter().enumerate();
-    given.map(|(index, disk)| convert(vmi, facts, &mut letters, index, disk)).collect()
+    let targets = targets(vmi, facts);
+    let given = vmi.spec.domain.devices.disks.iter().zip(targets).enumerate();
+    let present = given.filter(|(_, (disk, _))| !is_to_come(vmi, facts, disk));
+    present.map(|(index, (disk, target))| convert(vmi, facts, index, disk, target)).collect()
+}
+
+/// One disk of the guest, to plug it in while the guest runs.
+pub fn disk(vmi: &VirtualMachineInstance, facts: &HostFacts, name: &str) -> Result<Disk, Error> {
+    let mut given = vmi.spec.domain.devices.disks.iter().zip(targets(vmi, facts)).enumerate();
+    let (index, (disk, target)) = given
+        .find(|(_, (disk, _))| disk.name == name)
+        .ok_or_else(|| Error::invalid("spec.domain.devices.disks", format!("no disk is named {name:?}")))?;
+    convert(vmi, facts, index, disk, target)
+}
+
+/// Whether a disk is plugged in as soon as its volume is there. The guest starts without it.
+fn is_to_come(vmi: &VirtualMachineInstance, facts: &HostFacts, disk: &Given) -> bool {
+    let volume = vmi.spec.volumes.iter().find(|volume| volume.name == disk.name);
+    volume.is_some_and(|volume| claims::is_plugged(vmi, volume)) && !facts.disks.contains_key(&disk.name)
+}
+
+/// The device names of all disks: those that the guest knows already stay.
+fn targets(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Vec<String> {
+    let disks = &vmi.spec.domain.devices.disks;
+    let mut taken: BTreeSet<&str> = facts.targets.values().map(String::as_str).collect();
+    let mut known = Vec::new();
+    for disk in disks {
+        let of_guest = facts.targets.get(&disk.name).map(String::as_str);
+        let recorded = || {
+            let target = claims::target(vmi, &disk.name)?;
+            (target.starts_with(prefix(disk)) && taken.insert(target)).then_some(target)
+        };
+        known.push(of_guest.or_else(recorded));
+    }
+    let mut targets = Vec::new();
+    let mut new: BTreeMap<&str, usize> = BTreeMap::new();
+    for (disk, known) in disks.iter().zip(known) {
+        let prefix = prefix(disk);
+        let next = || loop {
+            let index = new.entry(prefix).or_default();
+            let target = format!("{prefix}{}", letters_of(*index));
+            *index += 1;
+            if !taken.contains(target.as_str()) {
+                break target;
+            }
+        };
+        targets.push(known.map(str::to_owned).unwrap_or_else(next));
+    }
+    targets
+}
+
+fn prefix(disk: &Given) -> &'static str {
+    if bus(disk) == "virtio" { "vd" } else { "sd" }
+}
+
+fn bus(disk: &Given) -> &str {
+    disk.device().bus().filter(|bus| !bus.is_empty()).unwrap_or(DEFAULT_BUS)
 }
 
 /// The disk as the guest sees it.
@@ -29,13 +84,12 @@ struct Device {
 fn convert(
     vmi: &VirtualMachineInstance,
     facts: &HostFacts,
-    letters: &mut BTreeMap<&'static str, usize>,
     index: usize,
     given: &Given,
+    target: String,
 ) -> Result<Disk, Error> {
     let field = format!("spec.domain.devices.disks[{index}]");
     refuse(given, &field)?;
-    let device = device(given, &field)?;
     let volume = vmi
         .spec
         .volumes
@@ -46,27 +100,33 @@ fn convert(
         .disks
         .get(&volume.name)
         .ok_or_else(|| Error::MissingFact { what: "the state of the files", of: format!("volume {}", volume.name) })?;
+    let device = device(given, known, &field)?;
     let source = source(vmi, facts, volume, known)?;
-    let prefix = if device.bus == "virtio" { "vd" } else { "sd" };
-    let letter = letters.entry(prefix).or_default();
-    let target = format!("{prefix}{}", letters_of(*letter));
-    *letter += 1;
+    let storage = known.storage.as_ref();
+    let shareable = given.shareable == Some(true);
+    if shareable && storage.is_none() {
+        let detail = "only a claim, a DataVolume or a hostDisk can be shared by several guests";
+        return Err(Error::invalid(format!("{field}.shareable"), detail));
+    }
+    let cache = cache(given, known, &field)?;
+    let preallocated = storage.is_some_and(|storage| storage.preallocated);
     Ok(Disk {
-        type_: "file",
+        type_: source.location.kind(),
         device: device.device,
         model: (device.bus == "virtio").then(|| virtio_model(vmi)),
         driver: DiskDriver {
             name: "qemu",
             type_: source.format,
-            cache: cache(given, known, &field)?,
+            io: io(given, &cache, storage),
+            cache,
             error_policy: error_policy(given, &field)?,
-            io: given.io.clone().filter(|io| !io.is_empty()),
-            discard: (device.device == "disk").then_some("unmap"),
+            discard: (device.device == "disk" && !preallocated).then_some("unmap"),
         },
-        source: FileSource { file: source.file },
+        source: DiskSource::from(&source.location),
         backing_store: source.backing,
         target: DiskTarget { dev: target, bus: device.bus },
         readonly: device.readonly.then_some(Empty {}),
+        shareable: shareable.then_some(Empty {}),
         serial: serial(given, &field)?,
         boot: given.boot_order.map(|order| Boot { order }),
         alias: Alias::user(&given.name),
@@ -87,7 +147,6 @@ fn refuse(disk: &Given, field: &str) -> Result<(), Error> {
         (disk.block_size.is_some(), "blockSize"),
         (disk.changed_block_tracking == Some(true), "changedBlockTracking"),
         (disk.dedicated_io_thread == Some(true), "dedicatedIOThread"),
-        (disk.shareable == Some(true), "shareable"),
         (has_pci_address, "disk.pciAddress"),
     ];
     match fields.iter().find(|(set, _)| *set) {
@@ -96,14 +155,14 @@ fn refuse(disk: &Given, field: &str) -> Result<(), Error> {
     }
 }
 
-fn device(disk: &Given, field: &str) -> Result<Device, Error> {
+fn device(disk: &Given, known: &DiskFacts, field: &str) -> Result<Device, Error> {
     let (device, readonly) = match disk.device() {
         DiskDevice::CdRom(cdrom) => ("cdrom", cdrom.readonly.unwrap_or(true)),
         DiskDevice::Disk(disk) => ("disk", disk.readonly.unwrap_or(false)),
         DiskDevice::Unset => ("disk", false),
         DiskDevice::Lun(_) => return Err(later(format!("{field}.lun"))),
     };
-    let bus = match disk.device().bus().filter(|bus| !bus.is_empty()).unwrap_or(DEFAULT_BUS) {
+    let bus = match bus(disk) {
         "virtio" if device == "cdrom" => {
             return Err(Error::invalid(format!("{field}.cdrom.bus"), "a CD-ROM cannot be on virtio; use sata or scsi"));
         }
@@ -115,13 +174,19 @@ fn device(disk: &Given, field: &str) -> Result<Device, Error> {
             return Err(Error::unsupported(format!("{field}.{device}.bus"), detail));
         }
     };
-    Ok(Device { device, bus, readonly })
+    // QEMU does not open for writing what cannot be written to.
+    let only_read = known.storage.as_ref().is_some_and(|storage| storage.readonly);
+    if only_read && !readonly && bus == "sata" {
+        let detail = "the volume can only be read, and a disk on sata cannot be read-only; use virtio or scsi, or a cdrom";
+        return Err(Error::invalid(format!("{field}.{device}.bus"), detail));
+    }
+    Ok(Device { device, bus, readonly: readonly || only_read })
 }
 
-/// The file behind a disk. Every backing chain is written out to its end, so that nothing relies on an image's header
+/// What is behind a disk. Every backing chain is written out to its end, so that nothing relies on an image's header
 /// for what else to open: the header is under the tenant's control.
 struct Source {
-    file: String,
+    location: Location,
     format: &'static str,
     backing: Option<BackingStore>,
 }
@@ -133,49 +198,57 @@ fn source(
     known: &DiskFacts,
 ) -> Result<Source, Error> {
     let paths = &facts.paths;
+    let fact = |what| Error::MissingFact { what, of: format!("volume {}", volume.name) };
+    let raw = |location| Source { location, format: "raw", backing: None };
     match volume.source() {
-        VolumeSource::ContainerDisk(_) => {
-            let backing = known
-                .backing
-                .as_ref()
-                .ok_or_else(|| Error::MissingFact { what: "the image", of: format!("volume {}", volume.name) })?;
+        VolumeSource::ContainerDisk(_) | VolumeSource::Ephemeral(_) => {
+            let backing = known.backing.as_ref().ok_or_else(|| fact("the image"))?;
             let backing = BackingStore {
-                type_: Some("file"),
+                type_: Some(backing.location.kind()),
                 format: Some(Format { type_: backing.format.as_str() }),
-                source: Some(FileSource { file: backing.path.clone() }),
+                source: Some(DiskSource::from(&backing.location)),
                 backing_store: Some(Empty {}),
             };
-            let file = paths.container_disk_overlay(&volume.name);
-            Ok(Source { file, format: "qcow2", backing: Some(backing) })
+            let location = Location::File(paths.overlay(&volume.name));
+            Ok(Source { location, format: "qcow2", backing: Some(backing) })
         }
         VolumeSource::EmptyDisk(_) => {
-            let file = paths.empty_disk(&volume.name);
-            Ok(Source { file, format: "qcow2", backing: Some(BackingStore::default()) })
+            let location = Location::File(paths.empty_disk(&volume.name));
+            Ok(Source { location, format: "qcow2", backing: Some(BackingStore::default()) })
         }
-        VolumeSource::CloudInitNoCloud(_) => Ok(Source { file: paths.no_cloud_iso(vmi), format: "raw", backing: None }),
+        VolumeSource::CloudInitNoCloud(_) => Ok(raw(Location::File(paths.no_cloud_iso(vmi)))),
+        VolumeSource::PersistentVolumeClaim(_) | VolumeSource::DataVolume(_) | VolumeSource::HostDisk(_) => {
+            known.storage.as_ref().map(|storage| raw(storage.location.clone())).ok_or_else(|| fact("the storage"))
+        }
         VolumeSource::CloudInitConfigDrive(_)
         | VolumeSource::ConfigMap(_)
         | VolumeSource::ContainerPath(_)
-        | VolumeSource::DataVolume(_)
         | VolumeSource::DownwardApi(_)
         | VolumeSource::DownwardMetrics
-        | VolumeSource::Ephemeral(_)
-        | VolumeSource::HostDisk(_)
         | VolumeSource::MemoryDump(_)
-        | VolumeSource::PersistentVolumeClaim(_)
         | VolumeSource::Secret(_)
         | VolumeSource::ServiceAccount(_)
         | VolumeSource::Sysprep(_)
         | VolumeSource::Unset => {
-            let detail = "only containerDisk, emptyDisk and cloudInitNoCloud volumes are supported by this version";
+            let detail = "this kind of volume cannot be a disk in this version";
             Err(Error::unsupported(format!("spec.volumes[{}]", volume.name), detail))
         }
     }
 }
 
+/// QEMU's own threads, unless no write has to wait until the file system has found space for it.
+fn io(disk: &Given, cache: &str, storage: Option<&Storage>) -> Option<String> {
+    let given = disk.io.clone().filter(|io| !io.is_empty());
+    let native = cache == "none" && storage.is_some_and(|storage| storage.allocated);
+    given.or_else(|| native.then(|| "native".to_owned()))
+}
+
 /// The host's page cache is bypassed if the file system allows it: the guest has its own, and data that the guest has
 /// flushed is then on the disk.
 fn cache(disk: &Given, known: &DiskFacts, field: &str) -> Result<String, Error> {
+    if disk.shareable == Some(true) {
+        return shared_cache(disk, known, field);
+    }
     match disk.cache.as_deref().unwrap_or_default() {
         "" if known.direct_io => Ok("none".into()),
         "" => Ok("writethrough".into()),
@@ -186,6 +259,16 @@ fn cache(disk: &Given, known: &DiskFacts, field: &str) -> Result<String, Error> 
         mode @ ("none" | "writethrough" | "writeback") => Ok(mode.into()),
         other => Err(Error::invalid(format!("{field}.cache"), format!("{other:?} is not a cache mode"))),
     }
+}
+
+/// Guests that share a disk must see each other's writes at once.
+fn shared_cache(disk: &Given, known: &DiskFacts, field: &str) -> Result<String, Error> {
+    let detail = match disk.cache.as_deref().unwrap_or_default() {
+        "" | "none" if known.direct_io => return Ok("none".into()),
+        "" | "none" => "sharing a disk needs direct IO, which the file system under it does not support",
+        _ => "a shared disk cannot be cached; use none or leave the field out",
+    };
+    Err(Error::invalid(format!("{field}.cache"), detail))
 }
 
 /// Serial numbers end up on QEMU's command line; libvirt accepts only these characters.

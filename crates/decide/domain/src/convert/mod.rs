@@ -13,6 +13,8 @@ mod refuse;
 use api::v1::VirtualMachineInstance;
 use uuid::Uuid;
 
+pub use disks::disk;
+
 use crate::error::Error;
 use crate::facts::HostFacts;
 use crate::paths::uid;

@@ -5,13 +5,20 @@
 //! | containerDisk | a qcow2 overlay of its own over the read-only image |
 //! | emptyDisk | an empty qcow2 |
 //! | cloudInitNoCloud | an ISO image |
+//! | persistentVolumeClaim, dataVolume, hostDisk | a sparse raw image, unless there is one; a claim in block mode has a device |
+//! | ephemeral | a qcow2 overlay of its own over the claim, which is only read |
 //!
 //! An existing file is kept, since it may contain the guest's data. Each file is created under a temporary name and
-//! renamed, so an existing file is always complete.
+//! renamed, so an existing file is always complete; an image on a claim has its size once it is complete.
 
 mod cloud_init;
 mod image;
 mod iso;
+mod storage;
+mod watch;
+
+pub(crate) use storage::larger;
+pub(crate) use watch::{forget_size, watch};
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +29,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use api::v1::{ContainerDiskSource, VirtualMachineInstance, Volume, VolumeSource};
-use domain::{BackingImage, DiskFacts, Paths};
+use domain::{BackingImage, DiskFacts, ImageFormat, Location, Paths};
 use hostfs::beneath::{OFlags, Root};
 use rustix::process::{Resource, Rlimit, Signal};
 use tokio::io::AsyncReadExt;
@@ -38,7 +45,7 @@ const QEMU_IMG_CPU: u64 = 30;
 pub(crate) enum Error {
     #[error("cannot {action}")]
     Io { action: String, source: io::Error },
-    #[error("cannot open the image of volume {volume}")]
+    #[error("cannot open the disk image of volume {volume}")]
     Open { volume: String, source: hostfs::Error },
     #[error("volume {volume}: {source}")]
     Image { volume: String, source: image::Error },
@@ -46,6 +53,9 @@ pub(crate) enum Error {
     NotOneFile { volume: String, found: usize },
     #[error("volume {volume}: {detail}")]
     Volume { volume: String, detail: String },
+    /// Something about the storage, which may change.
+    #[error("volume {volume}: {detail}")]
+    Storage { volume: String, detail: String },
     #[error("qemu-img failed for volume {volume}: {detail}")]
     QemuImg { volume: String, detail: String },
 }
@@ -69,17 +79,38 @@ pub(crate) struct Preparer<'a> {
     /// Whether container disks are mounted below [`Paths::image_volumes`].
     pub(crate) image_volumes: bool,
     pub(crate) memory_limit: u64,
+    pub(crate) role: Role,
+    /// By how many percent a file system may be too small for the image that is to be made on it.
+    pub(crate) tolerated_shortage_percent: u8,
+    /// Bytes of a file system that stay free when an image is made on it.
+    pub(crate) reserved_bytes: u64,
+}
+
+/// What the files are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// To start the guest; `expand` grows its images with their claims before that.
+    Start { expand: bool },
+    /// To receive the guest, which uses some of them elsewhere now.
+    Target,
+}
+
+/// The disks of a VMI.
+pub(crate) struct Prepared {
+    pub(crate) facts: BTreeMap<String, DiskFacts>,
+    /// Sentences about volumes that are smaller than their claims, within the tolerated shortage.
+    pub(crate) small: Vec<String>,
 }
 
 impl Preparer<'_> {
-    pub(crate) async fn prepare(&self, vmi: &VirtualMachineInstance) -> Result<BTreeMap<String, DiskFacts>, Error> {
-        let mut facts = BTreeMap::new();
+    pub(crate) async fn prepare(&self, vmi: &VirtualMachineInstance) -> Result<Prepared, Error> {
+        let mut prepared = Prepared { facts: BTreeMap::new(), small: Vec::new() };
         for (index, volume) in vmi.spec.volumes.iter().enumerate() {
-            if let Some(known) = self.volume(vmi, index, volume).await? {
-                facts.insert(volume.name.clone(), known);
+            if let Some(known) = self.volume(vmi, index, volume, &mut prepared.small).await? {
+                prepared.facts.insert(volume.name.clone(), known);
             }
         }
-        Ok(facts)
+        Ok(prepared)
     }
 
     async fn volume(
@@ -87,6 +118,7 @@ impl Preparer<'_> {
         vmi: &VirtualMachineInstance,
         index: usize,
         volume: &Volume,
+        small: &mut Vec<String>,
     ) -> Result<Option<DiskFacts>, Error> {
         let failed = |detail| Error::Volume { volume: volume.name.clone(), detail };
         match volume.source() {
@@ -95,26 +127,29 @@ impl Preparer<'_> {
                 let capacity = capacity(&volume.name, &source.capacity)?;
                 let file = self.paths.empty_disk(&volume.name);
                 self.create(&volume.name, &file, None, capacity).await?;
-                Ok(Some(DiskFacts { direct_io: takes_direct_io(&file), backing: None }))
+                Ok(Some(DiskFacts { direct_io: takes_direct_io(&file), ..DiskFacts::default() }))
+            }
+            VolumeSource::PersistentVolumeClaim(_) | VolumeSource::DataVolume(_) | VolumeSource::HostDisk(_) => {
+                self.lasting(vmi, volume, small)
+            }
+            VolumeSource::Ephemeral(_) => {
+                let (location, size) = self.base(vmi, volume)?;
+                self.overlay(&volume.name, BackingImage { location, format: ImageFormat::Raw }, size).await.map(Some)
             }
             VolumeSource::CloudInitNoCloud(source) => {
                 let files = cloud_init::no_cloud(vmi, source).map_err(failed)?;
                 let image = iso::image(cloud_init::LABEL, &files).map_err(failed)?;
                 let file = self.paths.no_cloud_iso(vmi);
                 write_private(&file, &image)?;
-                Ok(Some(DiskFacts { direct_io: takes_direct_io(&file), backing: None }))
+                Ok(Some(DiskFacts { direct_io: takes_direct_io(&file), ..DiskFacts::default() }))
             }
             // The conversion rejects these if a disk uses them.
             VolumeSource::CloudInitConfigDrive(_)
             | VolumeSource::ConfigMap(_)
             | VolumeSource::ContainerPath(_)
-            | VolumeSource::DataVolume(_)
             | VolumeSource::DownwardApi(_)
             | VolumeSource::DownwardMetrics
-            | VolumeSource::Ephemeral(_)
-            | VolumeSource::HostDisk(_)
             | VolumeSource::MemoryDump(_)
-            | VolumeSource::PersistentVolumeClaim(_)
             | VolumeSource::Secret(_)
             | VolumeSource::ServiceAccount(_)
             | VolumeSource::Sysprep(_)
@@ -139,11 +174,15 @@ impl Preparer<'_> {
         let open = || Root::open(&root)?.open_file(&relative, OFlags::RDONLY | OFlags::NONBLOCK);
         let mut file = open().map_err(|source| Error::Open { volume: volume.to_owned(), source })?;
         let image = image::inspect(&mut file).map_err(|source| Error::Image { volume: volume.to_owned(), source })?;
-        let backing = BackingImage { path: format!("{root}/{relative}"), format: image.format };
-        let overlay = self.paths.container_disk_overlay(volume);
-        self.create(volume, &overlay, Some(&backing), image.virtual_size).await?;
-        let direct_io = takes_direct_io(&overlay) && takes_direct_io(&backing.path);
-        Ok(DiskFacts { direct_io, backing: Some(backing) })
+        let location = Location::File(format!("{root}/{relative}"));
+        self.overlay(volume, BackingImage { location, format: image.format }, image.virtual_size).await
+    }
+
+    async fn overlay(&self, volume: &str, backing: BackingImage, size: u64) -> Result<DiskFacts, Error> {
+        let overlay = self.paths.overlay(volume);
+        self.create(volume, &overlay, Some(&backing), size).await?;
+        let direct_io = takes_direct_io(&overlay) && takes_direct_io(backing.location.path());
+        Ok(DiskFacts { direct_io, backing: Some(backing), storage: None })
     }
 
     /// Creates a qcow2 unless it exists. With `-u` qemu-img does not open the backing image: that is untrusted, and its
@@ -157,7 +196,7 @@ impl Preparer<'_> {
         let mut command = Command::new("qemu-img");
         command.args(["create", "-q", "-f", "qcow2"]);
         if let Some(backing) = backing {
-            command.args(["-u", "-b", &backing.path, "-F", backing.format.as_str()]);
+            command.args(["-u", "-b", backing.location.path(), "-F", backing.format.as_str()]);
         }
         command.arg(&unfinished).arg(size.to_string());
         self.qemu_img(volume, command).await?;

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use domain::Observed;
+use domain::{Observed, ObservedDisk};
 use launcher_contract::Channel;
 use launcher_contract::migration::MigrationOptions;
 use launcher_contract::types::DomainStatus;
@@ -34,7 +34,12 @@ pub(super) struct Current<'a> {
 
 impl Plan {
     pub(super) fn new(options: &MigrationOptions, current: &Current<'_>, sockets: &Sockets) -> Plan {
-        let disks: Vec<_> = current.observed.disks.iter().filter(|disk| disk.writable).collect();
+        let is_shared = |disk: &&ObservedDisk| options.shared_volumes.contains(&disk.name);
+        let (shared, disks): (Vec<_>, Vec<_>) =
+            current.observed.disks.iter().filter(|disk| disk.writable).partition(is_shared);
+        // libvirt takes only some file systems for shared; what is, was decided from the claims. It still refuses disks
+        // whose writes this node caches.
+        let vouched = !shared.is_empty() && shared.iter().all(|disk| disk.uncached);
         let paused = current.status == DomainStatus::Paused;
         // QEMU does not support post-copy with multiple connections.
         let parallel = options.parallel_connections > 1 && !options.allow_post_copy;
@@ -42,7 +47,7 @@ impl Plan {
         let mut flags = flags::MIGRATE_LIVE | flags::MIGRATE_PERSIST_DEST | flags::MIGRATE_CHANGE_PROTECTION;
         for (wanted, flag) in [
             (!disks.is_empty(), flags::MIGRATE_NON_SHARED_INC),
-            (options.allow_unsafe, flags::MIGRATE_UNSAFE),
+            (options.allow_unsafe || vouched, flags::MIGRATE_UNSAFE),
             (options.allow_auto_converge, flags::MIGRATE_AUTO_CONVERGE),
             (options.allow_post_copy, flags::MIGRATE_POSTCOPY),
             (paused, flags::MIGRATE_PAUSED),
@@ -90,8 +95,6 @@ fn space(file: &str) -> u64 {
 mod tests {
     use std::path::Path;
 
-    use domain::ObservedDisk;
-
     use super::*;
 
     fn plan(options: &MigrationOptions, disks: &[(&str, bool)], status: DomainStatus) -> Plan {
@@ -100,6 +103,7 @@ mod tests {
             target: (*target).into(),
             source: "/nowhere".into(),
             writable: *writable,
+            uncached: true,
         };
         let observed = Observed { disks: disks.iter().map(disk).collect(), ..Default::default() };
         let current = Current { name: "ns_vm", status, memory_bytes: 7, observed: &observed };
@@ -154,6 +158,31 @@ mod tests {
             .with("disks_uri", text("unix:///s/migrationproxy/u-49153-source.sock"))
             .with("migrate_disks", text("vda"));
         assert_eq!((plan.params, plan.bytes), (expected, 7));
+    }
+
+    #[test]
+    fn what_both_sides_use_is_not_copied_and_must_not_be_cached() {
+        let of = |uncached: bool, shared: &[&str]| {
+            let disk = |name: &str| ObservedDisk {
+                name: name.into(),
+                target: name.into(),
+                source: "/nowhere".into(),
+                writable: true,
+                uncached,
+            };
+            let observed = Observed { disks: vec![disk("vda"), disk("vdb")], ..Default::default() };
+            let current = Current { name: "ns_vm", status: DomainStatus::Running, memory_bytes: 7, observed: &observed };
+            let shared_volumes = shared.iter().map(|&name| name.to_owned()).collect();
+            let options = MigrationOptions { shared_volumes, ..Default::default() };
+            let plan = Plan::new(&options, &current, &Sockets::new(Path::new("/s"), "u"));
+            let copied = format!("{:?}", plan.params).matches("migrate_disks").count();
+            let is = |flag: u32| plan.flags & flag != 0;
+            (copied, is(flags::MIGRATE_NON_SHARED_INC), is(flags::MIGRATE_UNSAFE))
+        };
+        assert_eq!(of(true, &[]), (2, true, false));
+        assert_eq!(of(true, &["vda"]), (1, true, true));
+        assert_eq!(of(true, &["vda", "vdb"]), (0, false, true));
+        assert_eq!(of(false, &["vda"]), (1, true, false), "libvirt refuses it");
     }
 
     #[test]
