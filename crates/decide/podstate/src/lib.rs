@@ -1,6 +1,7 @@
 //! The Pod runner's decisions about one Pod on its node, including the status it reports: [`decide`] of a [`PodView`].
 //! The shim's decisions about the Pod's containers: [`outlook`].
 
+pub mod claims;
 mod decide;
 mod outlook;
 mod record;
@@ -54,6 +55,13 @@ pub const CONFIG_ERROR: &str = "CreateContainerConfigError";
 pub const PULL_ERROR: &str = "ErrImagePull";
 pub const PULL_BACK_OFF: &str = "ImagePullBackOff";
 pub const NEVER_PULL: &str = "ErrImageNeverPull";
+/// A volume that cannot be mounted, as an event's reason.
+pub const FAILED_MOUNT: &str = "FailedMount";
+/// A volume that somebody else uses, as an event's reason.
+pub const FAILED_ATTACH: &str = "FailedAttachVolume";
+
+/// A container that has not been started.
+pub(crate) const CREATING: &str = "ContainerCreating";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
@@ -75,8 +83,16 @@ impl Obstacle {
     /// How long a pull error is shown before the back-off that follows it.
     const PULL_ERROR_SHOWN: SignedDuration = SignedDuration::from_secs(5);
 
-    /// The reason of the last failure, or that of the back-off that follows it.
+    /// Whoever waits for a volume should have it soon after it can.
+    const VOLUME_RETRY: SignedDuration = SignedDuration::from_millis(125);
+    const LONGEST_VOLUME_RETRY: SignedDuration = SignedDuration::from_secs(1);
+
+    /// The reason of the last failure, or that of the back-off that follows it. A Pod that waits for a volume is being
+    /// created, as with the kubelet; its events have the reason.
     pub fn reason(&self, now: Timestamp) -> &'static str {
+        if self.is_volume() {
+            return CREATING;
+        }
         let pauses = now.duration_since(self.met_at) >= Self::PULL_ERROR_SHOWN;
         if self.is_pull() && pauses { PULL_BACK_OFF } else { self.blocked.reason }
     }
@@ -85,9 +101,24 @@ impl Obstacle {
     pub fn left(&self, now: Timestamp) -> Option<SignedDuration> {
         let doublings = self.attempts.saturating_sub(1).min(5);
         let pull = Self::LONGEST_PULL_RETRY.min(Self::PULL_RETRY * (1 << doublings));
-        let pause = if self.is_pull() { pull } else { Self::RETRY };
+        let volume = Self::LONGEST_VOLUME_RETRY.min(Self::VOLUME_RETRY * (1 << doublings));
+        let pause = match (self.is_pull(), self.is_volume()) {
+            (true, _) => pull,
+            (_, true) => volume,
+            (false, false) => Self::RETRY,
+        };
         let left = pause - now.duration_since(self.met_at);
         Some(left).filter(|left| !self.mended && *left > SignedDuration::ZERO)
+    }
+
+    /// The reason of the event about it.
+    pub fn event(&self) -> &'static str {
+        if self.is_volume() { self.blocked.reason } else { "Failed" }
+    }
+
+    /// Whether the Pod waits for a volume.
+    fn is_volume(&self) -> bool {
+        [FAILED_MOUNT, FAILED_ATTACH].contains(&self.blocked.reason)
     }
 
     /// Whether the Pod waits for an image.

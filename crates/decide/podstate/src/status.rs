@@ -9,7 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::pod::is_final;
 
 use crate::{
-    ContainerRecord, Exit, Observed, PodView, RestartPolicy, ShimState, Stage, Unsupported, qos_class, restart_policy,
+    CREATING, ContainerRecord, Exit, Observed, PodView, RestartPolicy, ShimState, Stage, Unsupported, qos_class,
+    restart_policy,
 };
 
 const UNSUPPORTED: &str = "UnsupportedByRunner";
@@ -184,7 +185,7 @@ impl<'a> Seen<'a> {
             return waiting(obstacle.reason(self.view.now), Some(obstacle.blocked.message.clone()));
         }
         let waits_for_init = self.view.disk.is_some() && !self.initialized && !init;
-        waiting(if waits_for_init { "PodInitializing" } else { "ContainerCreating" }, None)
+        waiting(if waits_for_init { "PodInitializing" } else { CREATING }, None)
     }
 }
 

@@ -213,6 +213,29 @@ fn a_missing_image_is_told_as_an_error_then_as_a_pause_with_the_remedy_and_tried
 }
 
 #[test]
+fn a_pod_that_waits_for_a_volume_is_being_created_and_looks_often() {
+    let obstacle = |reason, attempts, millis| Obstacle {
+        blocked: Blocked { reason, message: "claim shop/disk is in use".to_owned() },
+        attempts,
+        met_at: at(NOW) - SignedDuration::from_millis(millis),
+        mended: false,
+    };
+    for reason in [FAILED_MOUNT, FAILED_ATTACH] {
+        let first = pod(json!({}));
+        let told = decide(&look(Presence::Known(&first), None, Some(&obstacle(reason, 1, 0))));
+        let waiting = reported(&told).container_statuses.unwrap()[0].state.clone().unwrap().waiting.unwrap();
+        assert_eq!(waiting.reason.as_deref(), Some("ContainerCreating"));
+        assert_eq!(waiting.message.as_deref(), Some("claim shop/disk is in use"));
+        assert_eq!(obstacle(reason, 1, 0).event(), reason);
+        for (attempts, pause) in [(1, 125), (2, 250), (3, 500), (4, 1000), (60, 1000)] {
+            let due = |millis| obstacle(reason, attempts, millis).left(at(NOW)).is_none();
+            assert_eq!((due(pause - 1), due(pause)), (false, true), "after {attempts} attempts");
+        }
+    }
+    assert_eq!(obstacle(CONFIG_ERROR, 1, 0).event(), "Failed");
+}
+
+#[test]
 fn what_the_runner_lacks_fails_the_pod_and_says_so() {
     let probing = pod(json!({"spec": {"containers": [{"name": "c", "livenessProbe": {"periodSeconds": 1}}]}}));
     let status = reported(&actions(&probing, None));

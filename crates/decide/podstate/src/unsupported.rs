@@ -70,11 +70,6 @@ fn container_fields(path: &str, container: &Container) -> Result<(), Unsupported
         (container.restart_policy.is_some(), "restartPolicy", "sidecar containers are not supported by this runner"),
         (container.tty == Some(true), "tty", "terminals are not supported"),
         (container.stdin == Some(true), "stdin", "standard input is not supported"),
-        (
-            container.volume_devices.iter().flatten().next().is_some(),
-            "volumeDevices",
-            "block volumes are not supported",
-        ),
         (security.is_some_and(|s| s.privileged == Some(true)), "securityContext.privileged", "not supported"),
         (
             security.and_then(|s| s.proc_mount.as_deref()).is_some_and(|m| m != "Default"),
@@ -113,12 +108,13 @@ fn volume_fields(path: &str, volume: &Volume) -> Result<(), Unsupported> {
         || volume.secret.is_some()
         || volume.downward_api.is_some()
         || volume.host_path.is_some()
-        || volume.image.is_some();
+        || volume.image.is_some()
+        || volume.persistent_volume_claim.is_some();
     if known {
         return Ok(());
     }
     refuse(
         path,
-        "only emptyDir, configMap, secret, downwardAPI, hostPath and image volumes are supported by this runner",
+        "only emptyDir, configMap, secret, downwardAPI, hostPath, image and persistentVolumeClaim volumes are supported by this runner",
     )
 }

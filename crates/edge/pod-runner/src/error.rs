@@ -13,6 +13,8 @@ pub enum Error {
     #[error(transparent)]
     Host(#[from] hostfs::Error),
     #[error(transparent)]
+    Volumes(#[from] volumes::Error),
+    #[error(transparent)]
     Address(#[from] addresses::Error),
     #[error(transparent)]
     Network(#[from] network::Error),

@@ -14,7 +14,9 @@
 //!   termination/<container>  what the container leaves as its last message
 //!   ns/net                   keeps the network namespace
 //!   root/                    where a container's root is put together, inside its own mount namespace
+//!   claims.json              what the Pod has taken from the volume engine
 //!   volumes/kubernetes.io~<kind>/<volume>/
+//!   volumes/kubernetes.io~csi/<pv>/mount, volumeDevices/kubernetes.io~csi/<pv>   claims
 //! <pods>/../addresses/<ip>   the UID that holds the address
 //! ```
 
@@ -105,6 +107,20 @@ impl PodPaths {
 
     pub(crate) fn root(&self) -> PathBuf {
         self.dir.join("root")
+    }
+
+    pub(crate) fn claims(&self) -> PathBuf {
+        self.dir.join("claims.json")
+    }
+
+    /// Where a claim's PersistentVolume is, in the kubelet's layout: a directory, or the node of a block device. With the
+    /// kubelet, the latter is a link.
+    pub fn claim(&self, persistent_volume: &str, block: bool) -> PathBuf {
+        const PLUGIN: &str = "kubernetes.io~csi";
+        match block {
+            true => self.dir.join("volumeDevices").join(PLUGIN).join(persistent_volume),
+            false => self.dir.join("volumes").join(PLUGIN).join(persistent_volume).join("mount"),
+        }
     }
 
     /// The directory of a volume, in the kubelet's layout.

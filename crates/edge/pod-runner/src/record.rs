@@ -76,6 +76,8 @@ pub(crate) struct ContainerSpec {
     pub(crate) mounts: Vec<MountSpec>,
     /// Device files below `/dev` in addition to the usual ones.
     pub(crate) devices: Vec<String>,
+    #[serde(default)]
+    pub(crate) block_devices: Vec<BlockDevice>,
     pub(crate) limits: Limits,
     pub(crate) oom_score_adj: i32,
     pub(crate) termination: TerminationMessage,
@@ -99,6 +101,17 @@ pub(crate) struct Credentials {
     /// Ambient set of a process that is not root, as bits.
     pub(crate) ambient: u64,
     pub(crate) no_new_privileges: bool,
+}
+
+/// A block claim in a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BlockDevice {
+    /// The device's node on the machine.
+    pub(crate) source: PathBuf,
+    /// Its path in the container.
+    pub(crate) target: String,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

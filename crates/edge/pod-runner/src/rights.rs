@@ -1,7 +1,7 @@
 //! RBAC of a node's Pod runner.
 
 use informer::Recorder;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use machinery::rights::Verb::{Create, Delete, Get, Patch, Update};
 use machinery::rights::{Identity, Program, Right};
 
@@ -13,6 +13,10 @@ const RIGHTS: &[Right] = &[
     Right::on_status::<Pod>(&[Update]),
     Right::on::<ConfigMap>(&[Get]),
     Right::on::<Secret>(&[Get]),
+    Right::on::<PersistentVolumeClaim>(&[Get]),
+    Right::on_status::<PersistentVolumeClaim>(&[Patch]),
+    Right::watch::<PersistentVolume>(),
+    Right::on::<PersistentVolume>(&[Get]),
     Recorder::RIGHT,
 ];
 

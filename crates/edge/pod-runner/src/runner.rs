@@ -1,15 +1,15 @@
 //! Observes Pods, calls [`decide`] and executes its actions.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use informer::{EventType, Informer, Recorder, Requeue, Store, WorkQueue, run_workers};
+use informer::{EventType, Informer, Key, Recorder, Requeue, Store, WorkQueue, run_workers};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec, Secret};
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use podstate::{Blocked, Observed, Obstacle, PodAction, PodView, Presence, ShimState, containers, decide};
@@ -17,19 +17,24 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, chain};
+use crate::growth::{self, Growth};
 use crate::images;
 use crate::network::PodNetwork;
 use crate::node::{Capacity, NodeKeeper};
-use crate::paths::{PodUid, pods_on_disk};
-use crate::resolve::{Dns, Inputs, NodeFacts, references};
+use crate::paths::{PodPaths, PodUid, pods_on_disk};
+use crate::resolve::{Claim, Dns, Inputs, NodeFacts, references};
 use crate::sandbox::{Host, PodSandbox, StartFailure};
+use crate::storage::Storage;
 use crate::watch::ShimWatch;
 
 const WORKERS: usize = 4;
 const HEARTBEAT: Duration = Duration::from_secs(20);
 /// Resync interval of a running Pod.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Pause after a failure to grow a volume of a running Pod.
+const GROW_AGAIN: Duration = Duration::from_secs(1);
 const BY_UID: &str = "uid";
+const BY_CLAIM: &str = "claim";
 
 /// Configuration of a node that runs Pods.
 #[derive(Clone)]
@@ -45,6 +50,8 @@ pub struct RunnerConfig {
     pub capacity: Capacity,
     /// The program that is started as shim and that containers find as `virt-launcher`.
     pub exe: PathBuf,
+    /// The volume engine of this node, which publishes below `pods_dir`; without it, Pods with claims wait.
+    pub volumes: Option<volumes::Config>,
 }
 
 /// Runs the Pods of one node until `shutdown`; the Pods keep running.
@@ -55,6 +62,13 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
 
     let queue = WorkQueue::new("pods-of-node");
     let runner = Arc::new(Runner::new(&config, &queue, shutdown.clone())?);
+    if let Some(storage) = runner.host.storage.clone() {
+        let known: Vec<PodPaths> = known.iter().map(|uid| PodPaths::new(&config.pods_dir, uid)).collect();
+        // At best: a pool that cannot be opened must not keep Pods from running that have no claims.
+        if let Err(error) = spawn_blocking(move || storage.sweep(&known)).await? {
+            tracing::error!(error = &error as &dyn std::error::Error, "failed to look after the storage pool");
+        }
+    }
     for uid in known {
         queue.add(uid);
     }
@@ -63,6 +77,18 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         move |change| {
             let uid = change.object().metadata.uid.as_deref().and_then(|u| u.parse().ok());
             uid.into_iter().for_each(|uid: PodUid| queue.add(uid));
+        }
+    });
+    runner.volumes.subscribe({
+        let runner = runner.clone();
+        let queue = queue.clone();
+        move |change| {
+            let claim = change.object().spec.as_ref().and_then(|spec| spec.claim_ref.clone()).unwrap_or_default();
+            let claim = format!("{}/{}", claim.namespace.unwrap_or_default(), claim.name.unwrap_or_default());
+            for pod in runner.pods.by_index(BY_CLAIM, &claim) {
+                let uid = pod.metadata.uid.as_deref().and_then(|u| u.parse().ok());
+                uid.into_iter().for_each(|uid: PodUid| queue.add(uid));
+            }
         }
     });
     let keeper = NodeKeeper {
@@ -74,7 +100,8 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     };
     tokio::spawn(shutdown.clone().run_until_cancelled_owned(heartbeat(keeper)));
     // Without the list of Pods, those on disk would seem to have no object.
-    if shutdown.run_until_cancelled(runner.pods.synced()).await != Some(true) {
+    let synced = async { runner.pods.synced().await && runner.volumes.synced().await };
+    if shutdown.run_until_cancelled(synced).await != Some(true) {
         return Ok(());
     }
     run_workers(queue, WORKERS, shutdown, move |uid: PodUid| {
@@ -106,6 +133,8 @@ struct Runner {
     client: Client,
     host: Arc<Host>,
     pods: Store<Pod>,
+    volumes: Store<PersistentVolume>,
+    growth: Growth,
     recorder: Recorder,
     shims: ShimWatch,
     obstacles: Mutex<HashMap<PodUid, Obstacle>>,
@@ -131,16 +160,21 @@ impl Runner {
             dns: config.dns.clone(),
             memory_bytes: u64::try_from(config.capacity.memory_bytes).unwrap_or(0),
         };
-        let host = Host { pods_dir: config.pods_dir.clone(), network: config.network.clone(), facts };
+        let storage = config.volumes.clone().map(|volumes| Arc::new(Storage::new(volumes)));
+        let host = Host { pods_dir: config.pods_dir.clone(), network: config.network.clone(), facts, storage };
         let pods = Informer::new()
             .fields(&format!("spec.nodeName={}", config.node_name))
             .index(BY_UID, |pod: &Pod| pod.metadata.uid.iter().cloned().collect())
+            .index(BY_CLAIM, claims_of)
             .start(Api::all(config.client.clone()), shutdown.clone());
+        let volumes = Informer::new().start(Api::all(config.client.clone()), shutdown.clone());
         let recorder = Recorder::start(config.client.clone(), "pod-runner", &config.node_name, shutdown);
         Ok(Runner {
             client: config.client.clone(),
             host: Arc::new(host),
             pods,
+            volumes,
+            growth: Growth::default(),
             recorder,
             shims,
             obstacles: Mutex::default(),
@@ -149,7 +183,7 @@ impl Runner {
     }
 
     async fn reconcile(&self, uid: PodUid) -> Result<Requeue, Error> {
-        let sandbox = PodSandbox::new(&self.host.pods_dir, uid.clone());
+        let sandbox = PodSandbox::new(&self.host.pods_dir, uid.clone()).with_storage(self.host.storage.clone());
         let seen = self.observe(&uid, &sandbox).await?;
         let view = PodView {
             pod: seen.pod.as_deref().map_or(Presence::Gone, Presence::Known),
@@ -161,7 +195,11 @@ impl Runner {
         let actions = decide(&view);
         tracing::debug!(%uid, ?actions);
         let alive = seen.disk.as_ref().is_some_and(|d| d.shim == ShimState::Alive);
-        let mut next = if alive { Requeue::After(LOOK_AGAIN) } else { Requeue::No };
+        let mut next = match alive {
+            true if self.grow(&uid, &sandbox).await => Requeue::After(LOOK_AGAIN),
+            true => Requeue::After(GROW_AGAIN),
+            false => Requeue::No,
+        };
         for action in actions {
             if let Some(sooner) = self.execute(&uid, &sandbox, seen.pod.as_deref(), action).await? {
                 next = Requeue::After(sooner);
@@ -172,13 +210,16 @@ impl Runner {
 
     async fn observe(&self, uid: &PodUid, sandbox: &PodSandbox) -> Result<Seen, Error> {
         let first_time = self.adopted.lock().insert(uid.clone());
-        let (disk, shim) = blocking(sandbox, move |s| {
+        let observed = blocking(sandbox, move |s| {
             if first_time {
                 s.adopt()?;
             }
             Ok((s.observe()?, s.shim()?))
         })
-        .await?;
+        .await;
+        let (disk, shim) = observed.inspect_err(|_| {
+            self.adopted.lock().remove(uid);
+        })?;
         if disk.as_ref().is_some_and(|d| d.shim == ShimState::Alive) {
             self.shims.add(uid, sandbox.paths(), shim);
         }
@@ -190,6 +231,7 @@ impl Runner {
         if pod.is_none() {
             self.obstacles.lock().remove(uid);
             self.adopted.lock().remove(uid);
+            self.growth.forget(uid);
         }
         let mut blocked = self.obstacles.lock().get(uid).cloned();
         if let Some(obstacle) = blocked.as_mut().filter(|obstacle| obstacle.is_pull()) {
@@ -279,12 +321,56 @@ impl Runner {
         };
         let mut obstacles = self.obstacles.lock();
         let before = obstacles.get(uid);
-        if before.is_none_or(|before| before.blocked != blocked) {
-            self.recorder.publish(pod.object_ref(&()), EventType::Warning, "Failed", blocked.message.clone());
-        }
+        let is_new = before.is_none_or(|before| before.blocked != blocked);
         let again = before.filter(|before| before.blocked.reason == blocked.reason);
         let attempts = again.map_or(1, |before| before.attempts.saturating_add(1));
-        obstacles.insert(uid.clone(), Obstacle { blocked, attempts, met_at: Timestamp::now(), mended: false });
+        let obstacle = Obstacle { blocked, attempts, met_at: Timestamp::now(), mended: false };
+        if is_new {
+            let message = obstacle.blocked.message.clone();
+            self.recorder.publish(pod.object_ref(&()), EventType::Warning, obstacle.event(), message);
+        }
+        obstacles.insert(uid.clone(), obstacle);
+        Ok(())
+    }
+
+    /// Shows a running Pod the size of volumes that have grown. Returns whether nothing is left to do.
+    async fn grow(&self, uid: &PodUid, sandbox: &PodSandbox) -> bool {
+        match self.try_grow(uid, sandbox).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%uid, error = &error as &dyn std::error::Error, "failed to grow a volume; trying again");
+                false
+            }
+        }
+    }
+
+    async fn try_grow(&self, uid: &PodUid, sandbox: &PodSandbox) -> Result<(), Error> {
+        let Some(storage) = &self.host.storage else { return Ok(()) };
+        for (name, volume) in blocking(sandbox, PodSandbox::volumes).await? {
+            let object = self.volumes.get(&Key::new("", name.clone())).filter(|_| volume.block);
+            let Some(capacity) = object.and_then(|object| self.growth.news(uid, &object)) else { continue };
+            let (storage, claim) = (storage.clone(), volume.claim.clone());
+            let grown = spawn_blocking(move || storage.grow(&volume)).await??;
+            if grown >= capacity {
+                self.finish_growth(&claim, &name, capacity).await?;
+                self.growth.saw(uid, &name, capacity);
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish_growth(&self, claim: &str, volume: &str, capacity: u64) -> Result<(), Error> {
+        let Some((namespace, name)) = claim.split_once('/') else { return Ok(()) };
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let found = api.get_opt(name).await.map_err(api_error("read PersistentVolumeClaim", namespace, name))?;
+        if let Some(patch) = found.and_then(|found| growth::finished(&found, volume, capacity)) {
+            api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(api_error(
+                "finish the growth of PersistentVolumeClaim",
+                namespace,
+                name,
+            ))?;
+            tracing::info!(claim, volume, capacity, "the claim has grown");
+        }
         Ok(())
     }
 
@@ -294,7 +380,9 @@ impl Runner {
         let needed = pod.spec.as_ref().map(references).unwrap_or_default();
         let config_maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &namespace);
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
-        let mut inputs = Inputs { config_maps: BTreeMap::new(), secrets: BTreeMap::new() };
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let mut inputs = Inputs::default();
         for name in needed.config_maps {
             let found = config_maps.get_opt(&name).await.map_err(api_error("read ConfigMap", &namespace, &name))?;
             inputs.config_maps.insert(name, found);
@@ -302,6 +390,16 @@ impl Runner {
         for name in needed.secrets {
             let found = secrets.get_opt(&name).await.map_err(api_error("read Secret", &namespace, &name))?;
             inputs.secrets.insert(name, found);
+        }
+        for name in needed.claims {
+            let claim =
+                claims.get_opt(&name).await.map_err(api_error("read PersistentVolumeClaim", &namespace, &name))?;
+            let bound = claim.as_ref().and_then(|claim| claim.spec.as_ref()?.volume_name.clone());
+            let volume = match bound.filter(|bound| !bound.is_empty()) {
+                Some(bound) => volumes.get_opt(&bound).await.map_err(api_error("read PersistentVolume", "", &bound))?,
+                None => None,
+            };
+            inputs.claims.insert(name, Claim { claim, volume });
         }
         Ok(inputs)
     }
@@ -339,6 +437,14 @@ impl Runner {
             self.recorder.publish(pod.object_ref(&()), EventType::Normal, reason, message);
         }
     }
+}
+
+/// The claims of a Pod, with their namespace.
+fn claims_of(pod: &Pod) -> Vec<String> {
+    let (namespace, _) = names(pod);
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    claims.map(|claim| format!("{namespace}/{}", claim.claim_name)).collect()
 }
 
 /// Whether every image of a Pod is in the store.

@@ -17,6 +17,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hostfs::cgroup::{Cgroup, Hierarchies};
@@ -24,16 +25,18 @@ use hostfs::process::{ProcessId, Signal};
 use hostfs::{atomic, mounts, ns};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use podstate::{Blocked, CONFIG_ERROR, Observed, ShimState, containers};
+use podstate::{Blocked, CONFIG_ERROR, FAILED_MOUNT, Observed, ShimState, containers};
 use rustix::fs::FlockOperation;
 
 use crate::addresses::Addresses;
 use crate::error::Error;
 use crate::network::{self, PodNetwork};
+use crate::ownership::Group;
 use crate::paths::{PodPaths, PodUid};
-use crate::record::{Accepted, ShimSpec, Stopping};
+use crate::record::{Accepted, MountSource, ShimSpec, Stopping};
 use crate::resolve::{self, FileContent, HostPathKind, Inputs, NodeFacts, Resolved, VolumePlan};
 use crate::shim;
+use crate::storage::{self, Need, PublishError, Storage, Volume};
 
 /// Parent cgroup of all Pods on this machine.
 const GROUPS: &str = "ferrovirt";
@@ -48,6 +51,8 @@ pub struct Host {
     pub pods_dir: PathBuf,
     pub network: PodNetwork,
     pub facts: NodeFacts,
+    /// What claims are mounted from; without it, Pods with claims wait.
+    pub storage: Option<Arc<Storage>>,
 }
 
 /// Why a Pod did not start.
@@ -69,12 +74,19 @@ pub struct PodSandbox {
     uid: PodUid,
     paths: PodPaths,
     addresses: Addresses,
+    storage: Option<Arc<Storage>>,
 }
 
 impl PodSandbox {
     pub fn new(pods_dir: &Path, uid: PodUid) -> PodSandbox {
         let paths = PodPaths::new(pods_dir, &uid);
-        PodSandbox { uid, paths, addresses: Addresses::of(pods_dir) }
+        PodSandbox { uid, paths, addresses: Addresses::of(pods_dir), storage: None }
+    }
+
+    /// A Pod whose claims are mounted from here.
+    #[must_use]
+    pub fn with_storage(self, storage: Option<Arc<Storage>>) -> PodSandbox {
+        PodSandbox { storage, ..self }
     }
 
     pub fn paths(&self) -> &PodPaths {
@@ -144,6 +156,7 @@ impl PodSandbox {
         self.end_leftovers()?;
         let address = self.addresses.take(&self.uid, host.network.cidr)?;
         let resolved = self.resolve(host, pod, inputs, address)?;
+        self.publish_claims(host, &resolved)?;
         self.prepare_volumes(&resolved)?;
         self.prepare_files(&resolved.spec)?;
         let netns = ns::create_netns(self.paths.netns())?;
@@ -185,6 +198,24 @@ impl PodSandbox {
             .map_err(StartFailure::Blocked)
     }
 
+    fn publish_claims(&self, host: &Host, resolved: &Resolved) -> Result<(), StartFailure> {
+        let need = |plan: &VolumePlan| match plan {
+            VolumePlan::Claim { need, .. } => Some(need.clone()),
+            _ => None,
+        };
+        let needs: Vec<Need> = resolved.volumes.values().filter_map(need).collect();
+        let Some(first) = needs.first() else { return Ok(()) };
+        let storage = host.storage.as_ref().ok_or_else(|| {
+            let message = format!("Unable to attach or mount PVC {}: this node has no storage pool", first.claim);
+            StartFailure::Blocked(Blocked { reason: FAILED_MOUNT, message })
+        })?;
+        match storage.publish(&self.paths, &needs, resolved.fs_group) {
+            Ok(()) => Ok(()),
+            Err(PublishError::Blocked(blocked)) => Err(StartFailure::Blocked(blocked)),
+            Err(PublishError::Error(error)) => Err(error.into()),
+        }
+    }
+
     fn prepare_volumes(&self, resolved: &Resolved) -> Result<(), StartFailure> {
         for (name, plan) in &resolved.volumes {
             match plan {
@@ -198,7 +229,23 @@ impl PodSandbox {
                 }
                 VolumePlan::Files { dir, files } => write_files(dir, files, resolved.fs_group)?,
                 VolumePlan::HostPath { path, kind } => host_path(name, path, *kind)?,
-                VolumePlan::Image { .. } => {} // already resolved
+                VolumePlan::Claim { .. } | VolumePlan::Image { .. } => {} // already there
+            }
+        }
+        self.share_followed(&resolved.spec)?;
+        Ok(())
+    }
+
+    /// What the node mounts later below these directories reaches the containers that ask for that: those mounts have to
+    /// be of a shared kind, whatever the machine's are.
+    fn share_followed(&self, spec: &ShimSpec) -> Result<(), Error> {
+        for mount in spec.all().flat_map(|c| &c.mounts).filter(|mount| mount.follows_node) {
+            let MountSource::Path(dir) = &mount.source else { continue };
+            if dir.starts_with(self.paths.dir()) && dir.is_dir() {
+                if !mounts::is_mount_point(dir)? {
+                    mounts::bind(dir, dir)?;
+                }
+                mounts::make_shared(dir)?;
             }
         }
         Ok(())
@@ -276,6 +323,8 @@ impl PodSandbox {
         let group = self.group()?;
         group.remove(KILL_TIMEOUT)?;
         network::disconnect(&self.uid, &self.paths.netns())?;
+        // Before other mounts are detached: one that is in use has to be noticed.
+        storage::give_back(&self.paths, self.storage.as_deref())?;
         mounts::umount_all_below(self.paths.dir())?;
         self.addresses.give_back(&self.uid)?;
         if self.paths.dir().exists() {
@@ -325,7 +374,15 @@ impl PodSandbox {
         if ns::open_netns(&path).is_err() && !ns::same(format!("/proc/{}/ns/net", shim.pid), "/proc/self/ns/net")? {
             ns::keep_netns_of(shim.pid, &path)?;
         }
+        if let Some(storage) = &self.storage {
+            storage.renew(&self.paths)?;
+        }
         Ok(())
+    }
+
+    /// The Pod's claims, by the PersistentVolume's name.
+    pub(crate) fn volumes(&self) -> Result<BTreeMap<String, Volume>, Error> {
+        storage::volumes_of(&self.paths)
     }
 
     fn group_name(&self) -> String {
@@ -347,16 +404,16 @@ pub(crate) fn remove_shared_groups() -> Result<(), Error> {
 }
 
 /// Accessible to all users of the Pod; with an fsGroup, new files get that group.
-fn empty_dir(dir: &Path, fs_group: Option<u32>) -> Result<(), Error> {
+fn empty_dir(dir: &Path, fs_group: Option<Group>) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(Error::io("make", dir))?;
     if fs_group.is_some() {
-        chown(dir, None, fs_group).map_err(Error::io("hand over", dir))?;
+        chown(dir, None, fs_group.map(|group| group.gid)).map_err(Error::io("hand over", dir))?;
     }
     let mode = if fs_group.is_some() { 0o2777 } else { 0o777 };
     fs::set_permissions(dir, fs::Permissions::from_mode(mode)).map_err(Error::io("open up", dir))
 }
 
-fn write_files(dir: &Path, files: &BTreeMap<String, FileContent>, fs_group: Option<u32>) -> Result<(), Error> {
+fn write_files(dir: &Path, files: &BTreeMap<String, FileContent>, fs_group: Option<Group>) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(Error::io("make", dir))?;
     for (name, content) in files {
         let path = dir.join(name);
@@ -366,7 +423,7 @@ fn write_files(dir: &Path, files: &BTreeMap<String, FileContent>, fs_group: Opti
         // The fsGroup may read what the owner may read.
         let mode = if fs_group.is_some() { content.mode | (content.mode & 0o400) >> 3 } else { content.mode };
         if fs_group.is_some() {
-            chown(&path, None, fs_group).map_err(Error::io("hand over", &path))?;
+            chown(&path, None, fs_group.map(|group| group.gid)).map_err(Error::io("hand over", &path))?;
         }
         file.set_permissions(fs::Permissions::from_mode(mode)).map_err(Error::io("close", &path))?;
     }
@@ -374,17 +431,19 @@ fn write_files(dir: &Path, files: &BTreeMap<String, FileContent>, fs_group: Opti
 }
 
 fn host_path(volume: &str, path: &Path, kind: HostPathKind) -> Result<(), StartFailure> {
-    if kind == HostPathKind::DirectoryOrCreate {
+    if kind == HostPathKind::DirectoryOrCreate && !path.exists() {
         fs::create_dir_all(path).map_err(Error::io("make", path))?;
     }
-    let fits = match (kind, fs::metadata(path)) {
-        (HostPathKind::Any, found) => found.is_ok(),
-        (HostPathKind::Directory | HostPathKind::DirectoryOrCreate, found) => found.is_ok_and(|m| m.is_dir()),
-        (HostPathKind::File, found) => found.is_ok_and(|m| m.is_file()),
+    let found = fs::metadata(path);
+    let expected = match (kind, &found) {
+        (HostPathKind::Any, Ok(_)) => return Ok(()),
+        (HostPathKind::Directory | HostPathKind::DirectoryOrCreate, Ok(found)) if found.is_dir() => return Ok(()),
+        (HostPathKind::File, Ok(found)) if found.is_file() => return Ok(()),
+        (HostPathKind::Any, Err(_)) => "there",
+        (HostPathKind::Directory | HostPathKind::DirectoryOrCreate, _) => "a directory",
+        (HostPathKind::File, _) => "a file",
     };
-    if fits {
-        return Ok(());
-    }
-    let message = format!("volume {volume}: {} is not there or not of the type {kind:?}", path.display());
-    Err(StartFailure::Blocked(Blocked { reason: CONFIG_ERROR, message }))
+    let why = format!("hostPath type check failed: {} is not {expected}", path.display());
+    let message = format!("MountVolume.SetUp failed for volume {volume:?}: {why}");
+    Err(StartFailure::Blocked(Blocked { reason: FAILED_MOUNT, message }))
 }

@@ -20,6 +20,7 @@ use crate::cluster::kubeconfig;
 use crate::cluster::layout::Layout;
 use crate::cluster::nodes::files;
 use crate::cluster::record::{NodeRecord, PREFIX};
+use crate::cluster::storage::engine_config;
 
 /// As on most overlay networks, so that a guest that assumes more fails here too.
 const POD_MTU: u32 = 1450;
@@ -67,6 +68,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             dns: pod_runner::Dns::default(),
             capacity: pod_runner::Capacity::of_machine(layout.root(), kvm),
             exe: std::env::current_exe().context("cannot find this program's own file")?,
+            volumes: Some(engine_config(&layout, &node.name, &layout.pods(&node.name))?),
         },
         shutdown.clone(),
     );

@@ -8,7 +8,7 @@ use podstate::Blocked;
 use super::environment::{expand, variables};
 use super::volumes::{VolumePlan, image};
 use super::{Resolver, credentials, misconfigured, resources};
-use crate::record::{ContainerSpec, Credentials, MountSpec, TerminationMessage};
+use crate::record::{BlockDevice, ContainerSpec, Credentials, MountSpec, TerminationMessage};
 
 /// Where containers find the program, first in their PATH.
 pub(crate) const PROGRAM_DIR: &str = "/ferrovirt/bin";
@@ -39,9 +39,10 @@ pub(super) fn resolve(
         argv,
         env,
         cwd: container.working_dir.clone().unwrap_or_else(|| "/".to_owned()),
-        credentials,
         mounts: mounts(container, volumes)?,
         devices: resources::devices(container),
+        block_devices: block_devices(r, container, volumes, &credentials)?,
+        credentials,
         limits: resources::limits(container)?,
         oom_score_adj: resources::oom_score_adj(r.spec, container, r.node.memory_bytes)?,
         termination: TerminationMessage {
@@ -73,6 +74,46 @@ pub(crate) fn home(uid: u32) -> &'static str {
     }
 }
 
+/// The container's user and group own its devices, as with containerd's `device_ownership_from_security_context`.
+fn block_devices(
+    r: &Resolver<'_>,
+    container: &Container,
+    volumes: &BTreeMap<String, VolumePlan>,
+    credentials: &Credentials,
+) -> Result<Vec<BlockDevice>, Blocked> {
+    let own = container.security_context.as_ref().and_then(|c| c.run_as_group);
+    let group = own.or(r.spec.security_context.as_ref().and_then(|c| c.run_as_group));
+    let gid = match (group, credentials::fs_group(r.spec)?) {
+        (None, Some(fs_group)) => fs_group,
+        _ => credentials.gid,
+    };
+    let mut devices = Vec::new();
+    for device in container.volume_devices.iter().flatten() {
+        let Some(source) = volumes.get(&device.name).and_then(VolumePlan::block_device) else {
+            return Err(misconfigured(format!(
+                "container {} uses the volume {} as a device, and it is none",
+                container.name, device.name
+            )));
+        };
+        is_below_root("device path", &device.device_path)?;
+        let target = device.device_path.clone();
+        devices.push(BlockDevice { source: source.clone(), target, uid: credentials.uid, gid });
+    }
+    Ok(devices)
+}
+
+fn climbs(path: &str) -> bool {
+    path.split('/').any(|part| part == "..")
+}
+
+fn is_below_root(what: &str, path: &str) -> Result<(), Blocked> {
+    let names = path.split('/').filter(|part| !part.is_empty()).count();
+    if path.starts_with('/') && names > 0 && !climbs(path) {
+        return Ok(());
+    }
+    Err(misconfigured(format!("{what} {path:?} must be absolute, below / and without \"..\"")))
+}
+
 /// Sorted so that parents come before mounts inside them.
 fn mounts(container: &Container, volumes: &BTreeMap<String, VolumePlan>) -> Result<Vec<MountSpec>, Blocked> {
     let mut mounts = Vec::new();
@@ -83,14 +124,7 @@ fn mounts(container: &Container, volumes: &BTreeMap<String, VolumePlan>) -> Resu
                 container.name, mount.name
             )));
         };
-        let climbs = |path: &str| path.split('/').any(|part| part == "..");
-        let names = mount.mount_path.split('/').filter(|part| !part.is_empty()).count();
-        if !mount.mount_path.starts_with('/') || names == 0 || climbs(&mount.mount_path) {
-            return Err(misconfigured(format!(
-                "mount path {:?} must be absolute, below / and without \"..\"",
-                mount.mount_path
-            )));
-        }
+        is_below_root("mount path", &mount.mount_path)?;
         let sub_path = mount.sub_path.clone().filter(|p| !p.is_empty());
         if sub_path.as_deref().is_some_and(|p| p.starts_with('/') || climbs(p)) {
             return Err(misconfigured(format!("subPath {sub_path:?} must be relative and without \"..\"")));

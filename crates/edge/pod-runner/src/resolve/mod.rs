@@ -15,9 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec, Secret};
 use podstate::{Blocked, CONFIG_ERROR, containers, restart_policy};
 
+use crate::ownership;
 use crate::paths::PodPaths;
 use crate::record::ShimSpec;
 
@@ -46,6 +47,14 @@ pub struct NodeFacts {
 pub struct Inputs {
     pub config_maps: BTreeMap<String, Option<ConfigMap>>,
     pub secrets: BTreeMap<String, Option<Secret>>,
+    pub claims: BTreeMap<String, Claim>,
+}
+
+/// A claim with the volume it is bound to.
+#[derive(Clone, Debug, Default)]
+pub struct Claim {
+    pub claim: Option<PersistentVolumeClaim>,
+    pub volume: Option<PersistentVolume>,
 }
 
 /// The names of the objects that [`Inputs`] must contain for a Pod.
@@ -53,6 +62,7 @@ pub struct Inputs {
 pub(crate) struct References {
     pub(crate) config_maps: BTreeSet<String>,
     pub(crate) secrets: BTreeSet<String>,
+    pub(crate) claims: BTreeSet<String>,
 }
 
 pub(crate) fn references(spec: &PodSpec) -> References {
@@ -60,6 +70,7 @@ pub(crate) fn references(spec: &PodSpec) -> References {
     for volume in spec.volumes.iter().flatten() {
         found.config_maps.extend(volume.config_map.as_ref().map(|c| c.name.clone()));
         found.secrets.extend(volume.secret.as_ref().and_then(|s| s.secret_name.clone()));
+        found.claims.extend(volume.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone()));
     }
     for container in containers(spec) {
         environment::references(container, &mut found);
@@ -73,7 +84,7 @@ pub(crate) struct Resolved {
     pub(crate) spec: ShimSpec,
     pub(crate) volumes: BTreeMap<String, VolumePlan>,
     /// Group of the volumes' files.
-    pub(crate) fs_group: Option<u32>,
+    pub(crate) fs_group: Option<ownership::Group>,
 }
 
 /// The input of a resolution.
@@ -111,7 +122,9 @@ pub(crate) fn resolve(
         init_containers: all(spec.init_containers.as_ref())?,
         containers: all(Some(&spec.containers))?,
     };
-    let fs_group = credentials::fs_group(spec)?;
+    let policy = spec.security_context.as_ref().and_then(|c| c.fs_group_change_policy.as_deref());
+    let on_root_mismatch = policy == Some("OnRootMismatch");
+    let fs_group = credentials::fs_group(spec)?.map(|gid| ownership::Group { gid, on_root_mismatch });
     Ok(Resolved { spec: shim, volumes, fs_group })
 }
 

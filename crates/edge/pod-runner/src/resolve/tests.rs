@@ -16,6 +16,17 @@ fn pod(spec: Value) -> Pod {
     .unwrap()
 }
 
+/// A claim with its volume `pv-NAME`.
+fn claim(name: &str, mode: &str) -> Claim {
+    let volume = json!({"spec": {
+        "volumeMode": mode, "accessModes": ["ReadWriteOnce"], "claimRef": {"uid": name},
+        "csi": {"driver": "csi.ferrovirt.io", "volumeHandle": format!("vol-{name}")}}});
+    let claim = json!({
+        "metadata": {"name": name, "uid": name}, "spec": {"volumeName": format!("pv-{name}")},
+        "status": {"phase": "Bound"}});
+    Claim { claim: Some(serde_json::from_value(claim).unwrap()), volume: Some(serde_json::from_value(volume).unwrap()) }
+}
+
 fn inputs() -> Inputs {
     let map = json!({"metadata": {"name": "settings"}, "data": {"color": "blue", "size": "9"}});
     let secret = json!({"metadata": {"name": "keys"}, "data": {"token": "czNjcjN0"}});
@@ -25,6 +36,10 @@ fn inputs() -> Inputs {
             ("gone".to_owned(), None),
         ]),
         secrets: BTreeMap::from([("keys".to_owned(), Some(serde_json::from_value(secret).unwrap()))]),
+        claims: BTreeMap::from([
+            ("disk".to_owned(), claim("disk", "Block")),
+            ("data".to_owned(), claim("data", "Filesystem")),
+        ]),
     }
 }
 
@@ -108,7 +123,7 @@ fn volumes_are_planned_and_mounted_parents_first() {
     let targets: Vec<_> = mounts.iter().map(|m| (m.target.as_str(), m.read_only)).collect();
     assert_eq!(targets, [("/etc/cfg.txt", true), ("/var/run/kubevirt", false), ("/var/run/kubevirt/sockets", false)]);
     assert!(matches!(&mounts[0].source, MountSource::Path(p) if p.ends_with("kubernetes.io~configmap/cfg")));
-    assert_eq!(resolved.fs_group, Some(107));
+    assert_eq!(resolved.fs_group, Some(ownership::Group { gid: 107, on_root_mismatch: false }));
 }
 
 #[test]
@@ -176,7 +191,7 @@ fn what_cannot_be_honoured_is_refused_by_its_field() {
             json!({"containers": [{"name": "a", "securityContext": {"privileged": true}}]}),
             "spec.containers[0].securityContext.privileged",
         ),
-        (json!({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "x"}}]}), "spec.volumes[0]"),
+        (json!({"volumes": [{"name": "d", "nfs": {"server": "x", "path": "/"}}]}), "spec.volumes[0]"),
         (json!({"volumes": [{"name": "d", "emptyDir": {"medium": "HugePages"}}]}), "spec.volumes[0].emptyDir.medium"),
     ];
     for (extra, field) in cases {
@@ -191,11 +206,59 @@ fn what_cannot_be_honoured_is_refused_by_its_field() {
 #[test]
 fn references_name_every_object_that_is_needed() {
     let pod = pod(json!({
-        "volumes": [{"name": "a", "configMap": {"name": "m1"}}, {"name": "b", "secret": {"secretName": "s1"}}],
+        "volumes": [{"name": "a", "configMap": {"name": "m1"}}, {"name": "b", "secret": {"secretName": "s1"}},
+            {"name": "c", "persistentVolumeClaim": {"claimName": "disk"}},
+            {"name": "d", "persistentVolumeClaim": {"claimName": "data"}}],
         "initContainers": [container(json!({"envFrom": [{"secretRef": {"name": "s2"}}]}))],
         "containers": [container(json!({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m2", "key": "k"}}}]}))],
     }));
     let found = references(pod.spec.as_ref().unwrap());
     let set = |names: [&str; 2]| names.into_iter().map(str::to_owned).collect();
-    assert_eq!(found, References { config_maps: set(["m1", "m2"]), secrets: set(["s1", "s2"]) });
+    assert_eq!(
+        found,
+        References { config_maps: set(["m1", "m2"]), secrets: set(["s1", "s2"]), claims: set(["disk", "data"]) }
+    );
+}
+
+#[test]
+fn claims_are_directories_or_devices_of_the_containers_user() {
+    let volumes = json!([
+        {"name": "root", "persistentVolumeClaim": {"claimName": "disk"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}},
+    ]);
+    let uses = json!({
+        "volumeDevices": [{"name": "root", "devicePath": "/dev/root"}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}]});
+    let resolved = |context: Value, uses: &Value| {
+        run(json!({"securityContext": context, "volumes": volumes, "containers": [container(uses.clone())]}))
+    };
+    for (context, owner) in [
+        (json!({}), (0, 0)),
+        (json!({"runAsUser": 107, "fsGroup": 5}), (107, 5)),
+        (json!({"runAsUser": 107, "runAsGroup": 108, "fsGroup": 5}), (107, 108)),
+    ] {
+        let resolved = resolved(context, &uses).unwrap();
+        let (device, mount) = (&resolved.spec.containers[0].block_devices[0], &resolved.spec.containers[0].mounts[0]);
+        let in_pod = |path: &str| Path::new("/p").join(UID).join(path);
+        assert_eq!(device.source, in_pod("volumeDevices/kubernetes.io~csi/pv-disk"));
+        assert_eq!((device.target.as_str(), device.uid, device.gid), ("/dev/root", owner.0, owner.1));
+        assert_eq!(mount.source, MountSource::Path(in_pod("volumes/kubernetes.io~csi/pv-data/mount")));
+        assert!(mount.read_only);
+        assert_eq!(resolved.volumes.len(), 2);
+    }
+    for (uses, why) in [
+        (
+            json!({"volumeMounts": [{"name": "root", "mountPath": "/x"}]}),
+            "volumeMode Block, but is specified in volumeMounts",
+        ),
+        (
+            json!({"volumeDevices": [{"name": "data", "devicePath": "/x"}]}),
+            "volumeMode Filesystem, but is specified in volumeDevices",
+        ),
+        (json!({"volumeDevices": [{"name": "none", "devicePath": "/x"}]}), "uses the volume none as a device"),
+        (json!({"volumeDevices": [{"name": "root", "devicePath": "/dev/../etc"}]}), "must be absolute"),
+    ] {
+        let blocked = resolved(json!({}), &uses).unwrap_err();
+        assert!(blocked.message.contains(why), "{}", blocked.message);
+    }
 }

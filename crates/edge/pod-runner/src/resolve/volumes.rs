@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{ConfigMap, KeyToPath, Secret, Volume};
+use podstate::claims::{Backing, Wanted, claimed, uses};
 use podstate::{Blocked, NEVER_PULL, PULL_ERROR};
 
 use super::{Resolver, misconfigured, resources};
 use crate::images::{self, ImageRoot};
 use crate::record::MountSource;
+use crate::storage::Need;
 
 /// A volume: its directory and how it is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,11 @@ pub(crate) enum VolumePlan {
     },
     Image {
         dir: PathBuf,
+    },
+    Claim {
+        /// A directory, or the node of a block device.
+        path: PathBuf,
+        need: Need,
     },
 }
 
@@ -61,14 +68,26 @@ impl VolumePlan {
             VolumePlan::EmptyDir { dir } | VolumePlan::MemoryDir { dir, .. } | VolumePlan::Files { dir, .. } => {
                 MountSource::Path(dir.clone())
             }
-            VolumePlan::HostPath { path, .. } => MountSource::Path(path.clone()),
+            VolumePlan::HostPath { path, .. } | VolumePlan::Claim { path, .. } => MountSource::Path(path.clone()),
             VolumePlan::Image { dir } => MountSource::Image(dir.clone()),
         }
     }
 
     /// Images are shared, and containers must not change what comes from the API server.
     pub(super) fn read_only(&self) -> bool {
-        matches!(self, VolumePlan::Image { .. } | VolumePlan::Files { .. })
+        match self {
+            VolumePlan::Image { .. } | VolumePlan::Files { .. } => true,
+            VolumePlan::Claim { need, .. } => need.claimed.read_only,
+            VolumePlan::EmptyDir { .. } | VolumePlan::MemoryDir { .. } | VolumePlan::HostPath { .. } => false,
+        }
+    }
+
+    /// The node of a block device, if it is one.
+    pub(super) fn block_device(&self) -> Option<&PathBuf> {
+        match self {
+            VolumePlan::Claim { path, need } if need.claimed.block => Some(path),
+            _ => None,
+        }
     }
 }
 
@@ -130,7 +149,25 @@ fn plan_one(r: &Resolver<'_>, volume: &Volume) -> Result<VolumePlan, Blocked> {
             ImageRoot::Host => Err(misconfigured(format!("volume {}: the host's image is no volume", volume.name))),
         };
     }
+    if let Some(source) = &volume.persistent_volume_claim {
+        return claim(r, &volume.name, &source.claim_name, source.read_only == Some(true));
+    }
     Err(misconfigured(format!("volume {} has no source", volume.name)))
+}
+
+/// Looks behind a claim. One that no container uses is brought to the node all the same: a hot-plugged volume that has
+/// reached its guest stays in the attachment Pod like this.
+fn claim(r: &Resolver<'_>, volume: &str, claim: &str, read_only: bool) -> Result<VolumePlan, Blocked> {
+    let namespace = r.pod.metadata.namespace.as_deref().unwrap_or_default();
+    let wanted = Wanted { namespace, claim, volume, read_only, uses: uses(r.spec, volume) };
+    let found = r.inputs.claims.get(claim);
+    let (object, bound) = (found.and_then(|found| found.claim.as_ref()), found.and_then(|found| found.volume.as_ref()));
+    let claimed = claimed(&wanted, object, bound, volumes::csi::DRIVER_NAME)?;
+    let path = match &claimed.backing {
+        Backing::Pool { .. } => r.paths.claim(&file_name(&claimed.persistent_volume)?, claimed.block),
+        Backing::Directory(path) => path.clone(),
+    };
+    Ok(VolumePlan::Claim { path, need: Need { claim: wanted.full_name(), claimed } })
 }
 
 /// Looks up an image in the store. A missing image may be imported later, so this blocks the Pod.

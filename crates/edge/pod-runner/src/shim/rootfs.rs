@@ -78,6 +78,10 @@ pub(super) fn build(launch: &Launch<'_>) -> Result<PathBuf, StartError> {
     for mount in &launch.container.mounts {
         mount_volume(&root, launch, mount)?;
     }
+    // After the volumes: a device may have its path in one.
+    for device in &launch.container.block_devices {
+        dev::make_block(&root, device)?;
+    }
     termination_message(&root, launch)?;
     if launch.container.read_only_root {
         let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID;
@@ -266,8 +270,10 @@ fn mount_volume(root: &Root, launch: &Launch<'_>, mount: &MountSpec) -> Result<(
     let kind = if is_dir { MountPoint::Directory } else { MountPoint::File };
     let place = root.mount_point(&mount.target, kind)?;
     mounts::bind(&source, descriptor_path(&place))?;
-    let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
+    let mut flags = MountFlags::NOSUID;
     flags.set(MountFlags::RDONLY, mount.read_only);
+    // Where the node's mounts appear, devices may that it adds; containers cannot make any.
+    flags.set(MountFlags::NODEV, !mount.follows_node);
     restrict(root, Path::new(&mount.target), flags)?;
     if mount.follows_node { Ok(()) } else { keep_apart(root, Path::new(&mount.target)) }
 }
@@ -278,7 +284,9 @@ fn sub_path_of(volume: &Path, sub_path: &str) -> Result<OwnedFd, StartError> {
     match volume.open_file(sub_path, OFlags::PATH) {
         Ok(file) => Ok(file.into()),
         Err(e) if e.is_not_found() => {
-            volume.mkdir_all(sub_path, 0o755, 0, 0)?;
+            // As the volume itself, so that whoever may write to it may write here, too.
+            let stat = rustix::fs::fstat(&volume).map_err(|e| StartError::io("look up volume", sub_path)(e.into()))?;
+            volume.mkdir_all(sub_path, stat.st_mode & 0o7777, 0, stat.st_gid)?;
             Ok(volume.open_file(sub_path, OFlags::PATH)?.into())
         }
         Err(e) => Err(e.into()),

@@ -257,6 +257,7 @@ pub(crate) fn volumes_are_shared_and_files_appear() {
     let inputs = Inputs {
         config_maps: BTreeMap::from([("m".to_owned(), Some(serde_json::from_value(map).unwrap()))]),
         secrets: BTreeMap::from([("s".to_owned(), Some(serde_json::from_value(secret).unwrap()))]),
+        ..Inputs::default()
     };
     let shared = node.path().join("shared");
     std::fs::create_dir(&shared).unwrap();

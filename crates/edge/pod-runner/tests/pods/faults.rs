@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use hostfs::process::{ProcessId, Signal};
 use hostfs::{atomic, ns};
-use k8s_openapi::api::core::v1::Pod;
-use pod_runner::{Inputs, PodSandbox, process_of};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use pod_runner::{Claim, Inputs, PodSandbox, process_of};
 use podstate::{ExitReason, ShimState};
 use serde_json::json;
 
@@ -20,18 +20,33 @@ pub(crate) const DRIVER: &str = "test-driver";
 pub(crate) fn drive(args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<PathBuf> = args.map(PathBuf::from).collect();
     let [dir, pod_file] = &args[..] else { return ExitCode::from(2) };
-    let pod: Pod = atomic::read_json(pod_file).unwrap().unwrap();
-    let host = host(dir, "10.244.1.0/24".parse().unwrap());
+    let (pod, claims): (Pod, Vec<Bound>) = atomic::read_json(pod_file).unwrap().unwrap();
+    let claims =
+        claims.into_iter().map(|(name, claim, volume)| (name, Claim { claim: Some(claim), volume: Some(volume) }));
+    let inputs = Inputs { claims: claims.collect(), ..Inputs::default() };
+    let host = host(dir, dir, "10.244.1.0/24".parse().unwrap());
     ns::enter_netns(ns::open_netns(dir.join("node-net")).unwrap()).unwrap();
-    PodSandbox::new(&host.pods_dir, uid(&pod)).start(&host, &pod, &Inputs::default()).ok();
+    let sandbox = PodSandbox::new(&host.pods_dir, uid(&pod)).with_storage(host.storage.clone());
+    sandbox.start(&host, &pod, &inputs).ok();
     std::thread::sleep(Duration::from_secs(60));
     ExitCode::SUCCESS
 }
 
+/// A claim's name, the claim and its volume.
+type Bound = (String, PersistentVolumeClaim, PersistentVolume);
+
 /// Starts the Pod from a process of its own.
 fn driver(node: &TestNode, pod: &Pod) -> std::process::Child {
+    driver_with(node, pod, &Inputs::default())
+}
+
+pub(crate) fn driver_with(node: &TestNode, pod: &Pod, inputs: &Inputs) -> std::process::Child {
     let file = node.path().join(format!("{}.json", uid(pod)));
-    atomic::write_json(&file, pod).unwrap();
+    let bound = |(name, claim): (&String, &Claim)| -> Option<Bound> {
+        Some((name.clone(), claim.claim.clone()?, claim.volume.clone()?))
+    };
+    let claims: Vec<Bound> = inputs.claims.iter().filter_map(bound).collect();
+    atomic::write_json(&file, &(pod, claims)).unwrap();
     Command::new(exe()).arg(DRIVER).arg(node.path()).arg(file).spawn().unwrap()
 }
 

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ use hostfs::{mounts, ns};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Pod;
 use netlink::blocking::Links;
-use pod_runner::{Dns, Host, Inputs, NodeFacts, PodNetwork, PodSandbox, PodUid, StartFailure};
+use pod_runner::{Dns, Host, Inputs, NodeFacts, PodNetwork, PodSandbox, PodUid, StartFailure, Storage};
 use podstate::{Exit, Observed, ShimState, Stage};
 use serde_json::{Value, json};
 use test_support::Look;
+use volumeplan::{NodeName, Reach};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -43,8 +45,20 @@ impl TestNode {
             links.set_up("cni0").unwrap();
         })
         .unwrap();
-        let host = host(dir.path(), cidr);
+        let host = host(dir.path(), dir.path(), cidr);
         TestNode { dir, netns, host }
+    }
+
+    /// A node that has its volumes from another node's pool.
+    pub(crate) fn beside(other: &TestNode) -> TestNode {
+        let mut node = Self::numbered(2);
+        node.host = host(node.path(), other.path(), node.host.network.cidr);
+        node
+    }
+
+    /// Settings of the volume engine.
+    pub(crate) fn volumes(&self) -> volumes::Config {
+        volumes(self.path(), self.path(), "n1")
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -64,7 +78,7 @@ impl TestNode {
     }
 
     pub(crate) fn sandbox(&self, pod: &Pod) -> PodSandbox {
-        PodSandbox::new(&self.host.pods_dir, uid(pod))
+        PodSandbox::new(&self.host.pods_dir, uid(pod)).with_storage(self.host.storage.clone())
     }
 
     pub(crate) fn start(&self, pod: &Pod) -> PodSandbox {
@@ -126,16 +140,34 @@ impl Drop for TestNode {
         let left: Vec<_> =
             mounts::mount_points().unwrap().into_iter().filter(|m| m.starts_with(self.dir.path())).collect();
         assert_eq!(left, Vec::<PathBuf>::new(), "mounts are left");
+        assert_eq!(attached(self.dir.path()), Vec::<PathBuf>::new(), "loop devices are left");
         assert_eq!(links, ["lo", "cni0"], "links are left");
     }
 }
 
-pub(crate) fn host(dir: &Path, cidr: Ipv4Net) -> Host {
+/// Settings of the engine of a node in this directory, for the pool of that one.
+pub(crate) fn volumes(dir: &Path, pool: &Path, node: &str) -> volumes::Config {
+    let pool = pool.join("pool");
+    std::fs::create_dir_all(&pool).unwrap();
+    let local = volumes::Config::local(pool, NodeName::parse(node).unwrap());
+    volumes::Config { reach: Reach::Shared, kubelet_dir: dir.join("pods"), ..local }
+}
+
+/// Files that loop devices are attached to, below a directory.
+pub(crate) fn attached(dir: &Path) -> Vec<PathBuf> {
+    let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
+    let files = devices.filter_map(|d| std::fs::read_to_string(d.path().join("loop/backing_file")).ok());
+    files.map(|file| PathBuf::from(file.trim_end())).filter(|file| file.starts_with(dir)).collect()
+}
+
+pub(crate) fn host(dir: &Path, pool: &Path, cidr: Ipv4Net) -> Host {
+    let name = format!("n{}", cidr.network().octets()[2]);
     Host {
+        storage: Some(Arc::new(Storage::new(volumes(dir, pool, &name)))),
         pods_dir: dir.join("pods"),
         network: PodNetwork { bridge: "cni0".into(), cidr, mtu: 1450 },
         facts: NodeFacts {
-            name: "n1".into(),
+            name,
             address: Ipv4Addr::new(10, 201, 0, 11),
             images_dir: dir.join("images"),
             exe: exe(),

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test without the usual harness is a test nevertheless")]
 
+mod claims;
 mod containers;
 mod faults;
 mod harness;
@@ -64,11 +65,45 @@ fn main() -> ExitCode {
         ),
         ("a_lost_shim_takes_its_containers_along", faults::a_lost_shim_takes_its_containers_along),
         ("everything_can_be_destroyed_from_the_records", faults::everything_can_be_destroyed_from_the_records),
+        (
+            "a_file_system_claim_is_a_directory_that_outlives_its_pods",
+            claims::a_file_system_claim_is_a_directory_that_outlives_its_pods,
+        ),
+        ("a_block_claim_is_a_device_of_the_containers_user", claims::a_block_claim_is_a_device_of_the_containers_user),
+        ("a_claim_in_use_on_another_node_is_waited_for", claims::a_claim_in_use_on_another_node_is_waited_for),
+        (
+            "a_claim_that_is_being_filled_or_of_the_wrong_mode_is_waited_for",
+            claims::a_claim_that_is_being_filled_or_of_the_wrong_mode_is_waited_for,
+        ),
+        (
+            "claims_outlive_a_killed_node_process_and_are_given_back_without_it",
+            claims::claims_outlive_a_killed_node_process_and_are_given_back_without_it,
+        ),
+        (
+            "a_driver_killed_while_it_publishes_leaves_claims_that_can_be_used_and_given_back",
+            claims::a_driver_killed_while_it_publishes_leaves_claims_that_can_be_used_and_given_back,
+        ),
+        (
+            "what_the_node_mounts_later_reaches_a_running_launcher",
+            claims::what_the_node_mounts_later_reaches_a_running_launcher,
+        ),
+        (
+            "a_directory_of_the_machine_is_a_volume_where_its_type_fits",
+            claims::a_directory_of_the_machine_is_a_volume_where_its_type_fits,
+        ),
         ("a_pod_lives_from_its_object_to_its_deletion", runner::a_pod_lives_from_its_object_to_its_deletion),
         ("ends_refusals_and_obstacles_are_told", runner::ends_refusals_and_obstacles_are_told),
         (
             "a_new_runner_adopts_what_runs_and_clears_what_nobody_owns",
             runner::a_new_runner_adopts_what_runs_and_clears_what_nobody_owns,
+        ),
+        (
+            "a_pod_waits_for_its_claim_starts_at_once_and_sees_it_grow",
+            runner::a_pod_waits_for_its_claim_starts_at_once_and_sees_it_grow,
+        ),
+        (
+            "a_new_runner_keeps_the_claims_of_what_runs_and_takes_those_of_nobody",
+            runner::a_new_runner_keeps_the_claims_of_what_runs_and_takes_those_of_nobody,
         ),
     ];
     let trials = tests.iter().map(|(name, test)| {

@@ -4,20 +4,23 @@
 
 use std::future::Future;
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use hostfs::ns;
-use k8s_openapi::api::core::v1::{Event, Node, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodStatus};
 use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
-use pod_runner::{Capacity, Dns, RunnerConfig, images};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use pod_runner::{Capacity, Dns, PodPaths, PodUid, RunnerConfig, images};
 use serde_json::{Value, json};
 use test_server::TestServer;
 use test_support::{Look, eventually_within};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use volumeplan::{Access, AccessMode, Capability, Kind, PoolId as _, Publish, Range, Users};
+use volumes::Engine;
 
+use crate::claims::{MIB, Provisioned, Provisioner, size_of};
 use crate::containers::busybox;
 use crate::harness::{TestNode, exe, shell, with};
 
@@ -49,6 +52,7 @@ impl Cluster {
             dns: Dns::default(),
             capacity: Capacity::of_machine(self.node.path(), false),
             exe: exe(),
+            volumes: Some(self.node.volumes()),
         };
         let stop = CancellationToken::new();
         let task = tokio::spawn({
@@ -232,6 +236,182 @@ pub(crate) fn a_new_runner_adopts_what_runs_and_clears_what_nobody_owns() {
         assert_eq!(after.metadata.resource_version, before.metadata.resource_version, "adopting changes nothing");
         cluster.pods().delete("kept", &now).await.unwrap();
         cluster.until_purged().await;
+        stop.cancel();
+        task.await.unwrap();
+        cluster.stop().await;
+    });
+}
+
+/// As the volume controller writes them.
+struct BoundClaims<'a> {
+    cluster: &'a Cluster,
+    provisioner: &'a Provisioner,
+}
+
+impl BoundClaims<'_> {
+    fn claims(&self) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.cluster.admin.clone(), "default")
+    }
+
+    fn volumes(&self) -> Api<PersistentVolume> {
+        Api::all(self.cluster.admin.clone())
+    }
+
+    async fn create(&self, name: &str, mode: &str) {
+        let spec = json!({
+            "accessModes": ["ReadWriteOnce"], "volumeMode": mode, "storageClassName": "local",
+            "resources": {"requests": {"storage": "8Mi"}}});
+        let claim = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        self.claims().create(&PostParams::default(), &claim).await.unwrap();
+    }
+
+    async fn bind(&self, name: &str, kind: Kind) -> Provisioned {
+        let made = self.provisioner.provision(name, kind, "ReadWriteOnce");
+        let uid = self.claims().get(name).await.unwrap().metadata.uid;
+        let mut volume = made.claim.volume.clone().unwrap();
+        let spec = volume.spec.as_mut().unwrap();
+        spec.claim_ref.as_mut().unwrap().uid = uid;
+        spec.storage_class_name = Some("local".to_owned());
+        spec.persistent_volume_reclaim_policy = Some("Delete".to_owned());
+        self.volumes().create(&PostParams::default(), &volume).await.unwrap();
+        let bound = json!({"spec": {"volumeName": volume.metadata.name}});
+        self.claims().patch(name, &PatchParams::default(), &Patch::Merge(bound)).await.unwrap();
+        let waiting = json!([{"type": "FileSystemResizePending", "status": "True"}]);
+        self.status(name, json!({"phase": "Bound", "capacity": {"storage": "8Mi"}, "conditions": waiting})).await;
+        made
+    }
+
+    async fn status(&self, name: &str, status: Value) {
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.claims().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    async fn capacity(&self, name: &str, size: &str) {
+        let raised = Patch::Merge(json!({"spec": {"capacity": {"storage": size}}}));
+        self.volumes().patch(&format!("pvc-{name}"), &PatchParams::default(), &raised).await.unwrap();
+    }
+}
+
+pub(crate) fn a_pod_waits_for_its_claim_starts_at_once_and_sees_it_grow() {
+    in_cluster(|cluster| async move {
+        let provisioner = Provisioner::of(&cluster.node);
+        let all = BoundClaims { cluster: &cluster, provisioner: &provisioner };
+        all.create("disk", "Block").await;
+        let (stop, task) = cluster.run_node();
+        let device = json!({"volumeDevices": [{"name": "disk", "devicePath": "/dev/disk"}]});
+        let created = cluster
+            .create(
+                "p",
+                json!({
+                    "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+                    "volumes": [{"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}],
+                    "containers": [with(shell("exec sleep 1000"), device)]}),
+            )
+            .await;
+        let waiting = |status: &PodStatus| {
+            let state = status.container_statuses.as_ref()?.first()?.state.clone()?.waiting?;
+            Some((state.reason?, state.message?))
+        };
+        let pod = cluster.until("p", "a reason to wait", |status| waiting(status).is_some()).await;
+        let (reason, message) = waiting(&pod.status.unwrap()).unwrap();
+        assert_eq!(reason, "ContainerCreating");
+        assert!(message.contains("error processing PVC default/disk: PVC is not bound"), "{message}");
+        let events: Api<Event> = Api::namespaced(cluster.admin.clone(), "default");
+        eventually("an event", || async {
+            let mut events = events.list(&ListParams::default()).await.unwrap().items.into_iter();
+            events
+                .any(|event| event.reason.as_deref() == Some("FailedMount") && event.message.as_ref() == Some(&message))
+                .then_some(())
+        })
+        .await;
+
+        let disk = all.bind("disk", Kind::Block).await;
+        let since = Instant::now();
+        cluster.until_phase("p", "Running").await;
+        assert!(since.elapsed() < Duration::from_secs(3), "it has waited for {:?}", since.elapsed());
+        // What a node that went away has left to do is done by the next Pod.
+        let finished = |size: &'static str| {
+            let claims = all.claims();
+            async move {
+                eventually("a finished claim", || async {
+                    let status = claims.get("disk").await.unwrap().status.unwrap();
+                    let capacity = status.capacity.unwrap()["storage"].0.clone();
+                    (capacity == size && status.conditions.is_none_or(|all| all.is_empty())).then_some(())
+                })
+                .await;
+            }
+        };
+        finished("8Mi").await;
+
+        provisioner.engine.grow(disk.volume.id.as_str(), Range { required: 16 * MIB, limit: 0 }).unwrap();
+        let since = Instant::now();
+        all.capacity("disk", "16Mi").await;
+        finished("16Mi").await;
+        assert!(since.elapsed() < Duration::from_secs(3), "it has grown after {:?}", since.elapsed());
+        let uid: PodUid = created.metadata.uid.as_deref().unwrap().parse().unwrap();
+        let target = PodPaths::new(&cluster.node.host.pods_dir, &uid).claim("pvc-disk", true);
+        assert_eq!(size_of(&target), 16 << 20);
+
+        // The claim is wanted elsewhere, and the Pod goes: nothing of it is left.
+        assert_eq!(provisioner.users(&disk).publications.len(), 1);
+        cluster.pods().delete("p", &DeleteParams::default()).await.unwrap();
+        cluster.until_purged().await;
+        assert_eq!(provisioner.users(&disk), Users::default());
+        provisioner.engine.delete_volume(disk.volume.id.as_str()).unwrap();
+        stop.cancel();
+        task.await.unwrap();
+        cluster.stop().await;
+    });
+}
+
+pub(crate) fn a_new_runner_keeps_the_claims_of_what_runs_and_takes_those_of_nobody() {
+    in_cluster(|cluster| async move {
+        let provisioner = Provisioner::of(&cluster.node);
+        let all = BoundClaims { cluster: &cluster, provisioner: &provisioner };
+        for name in ["kept", "lost"] {
+            all.create(name, "Filesystem").await;
+        }
+        let (kept, lost) = (all.bind("kept", Kind::Filesystem).await, all.bind("lost", Kind::Filesystem).await);
+        let (stop, task) = cluster.run_node();
+        let mount = json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]});
+        let pod = |claim: &str| {
+            json!({
+                "restartPolicy": "Never", "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}],
+                "containers": [with(shell("exec sleep 1000"), mount.clone())]})
+        };
+        cluster.create("kept", pod("kept")).await;
+        cluster.until_phase("kept", "Running").await;
+        stop.cancel();
+        task.await.unwrap();
+
+        // Published for a Pod whose directory somebody has removed by force.
+        let target = cluster.node.host.pods_dir.join("11111111-2222-3333-4444-555555555555/mount");
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        let engine = Engine::open(cluster.node.volumes()).unwrap();
+        engine
+            .publish(
+                lost.volume.id.as_str(),
+                &Publish {
+                    target: target.to_str().unwrap().to_owned(),
+                    read_only: false,
+                    capability: Capability {
+                        access: Some(Access::Mount { fs_type: String::new(), flags: vec![] }),
+                        mode: Some(AccessMode::SingleNodeMultiWriter),
+                    },
+                },
+            )
+            .unwrap();
+        drop(engine);
+
+        let (stop, task) = cluster.run_node();
+        eventually("nobody's volume is free", || async {
+            (provisioner.users(&lost) == Users::default()).then_some(())
+        })
+        .await;
+        assert_eq!(provisioner.users(&kept).publications.len(), 1);
+        cluster.pods().delete("kept", &DeleteParams::default().grace_period(0)).await.unwrap();
+        cluster.until_purged().await;
+        assert_eq!(provisioner.users(&kept), Users::default());
         stop.cancel();
         task.await.unwrap();
         cluster.stop().await;

@@ -91,10 +91,14 @@ fn child() {
     let words: Vec<&str> = task.split('|').collect();
     let [home, kind, step] = words[..] else { panic!("{task}") };
     let (home, kind, step) = (PathBuf::from(home), parse(kind), step.parse().unwrap());
-    let told = OpenOptions::new().create(true).append(true).open(home.join("told")).unwrap();
-    let mut tell = |text: &str| writeln!(&told, "{text}").unwrap();
+    // Opened anew each time: the file is removed at the end of a story.
+    let mut tell = |text: &str| {
+        let told = OpenOptions::new().create(true).append(true).open(home.join("told")).unwrap();
+        writeln!(&told, "{text}").unwrap();
+    };
     let steps = Arc::new(KillAt { step, seen: AtomicUsize::new(0) });
     let engine = Engine::open(Config { steps, ..config(&home) }).unwrap();
+    engine.release_hold(&ids(&engine)("base").0, HOLDER).unwrap();
     loop {
         story(&engine, &home, kind, &mut tell).unwrap();
         if step > 0 {
@@ -203,6 +207,8 @@ fn recovers(home: &Home, kind: Kind, data: &[u8], when: &str) {
         engine.unpublish(&ids(&engine)("base").0, &target).unwrap();
     }
     nothing_is_torn(home, &engine, kind, data, when);
+    // A hold stays until its holder comes back.
+    engine.release_hold(&ids(&engine)("base").0, HOLDER).unwrap();
     story(&engine, home.path(), kind, &mut |_| {}).unwrap_or_else(|error| panic!("{when}: the retry failed: {error}"));
     let engine = home.engine();
     let found = names(&home.pool());
