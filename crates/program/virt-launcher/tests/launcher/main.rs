@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // tests, though without the harness by which clippy would know them
 
+mod disks;
 mod moves;
 mod support;
 
@@ -45,6 +46,10 @@ fn main() -> std::process::ExitCode {
         .collect();
     for (name, case) in moves::CASES {
         trials.push(trial(name, missing.is_some(), moves::Pair::start, moves::Pair::log, case));
+    }
+    let without_storage = missing.is_some() || disks::missing().is_some();
+    for (name, case) in disks::CASES {
+        trials.push(trial(name, without_storage, disks::Storage::start, disks::Storage::log, case));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -14,6 +14,7 @@ use launcher_contract::VmiUid;
 use launcher_contract::types::{Command as Rpc, DomainStatus, LauncherState, SyncOptions};
 use launcher_rpc::{Client, Error};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tempfile::TempDir;
 use test_support::namespaces;
 
@@ -39,6 +40,7 @@ ip link add k6t-eth0 address 02:00:00:00:00:00 mtu 1450 type bridge
 ip addr add 10.0.2.1/24 dev k6t-eth0; ip link set k6t-eth0 up
 ip tuntap add tap0 mode tap vnet_hdr user 107 group 107
 ip link set tap0 mtu 1450 master k6t-eth0; ip link set tap0 up
+C=/run/kubevirt-private/vmi-disks; mkdir $C; eval "$SETUP"
 exec_launcher $E --name vm --namespace default --uid $VMI_UID --qemu-timeout $TIMEOUT --grace-period-seconds 10 --image-volume --allow-emulation
 "#;
 
@@ -86,6 +88,25 @@ pub(crate) fn vmi_with(kind: &str, arguments: &str) -> VirtualMachineInstance {
     .expect("a VMI")
 }
 
+/// Adds a volume and its disk. `claim` is what the status says about the claim behind it.
+pub(crate) fn add_disk(vmi: &mut VirtualMachineInstance, name: &str, source: Value, claim: Value) {
+    let mut volume = source;
+    volume["name"] = name.into();
+    vmi.spec.volumes.push(serde_json::from_value(volume).expect("a volume"));
+    let disk = serde_json::json!({ "name": name, "disk": { "bus": "virtio" } });
+    vmi.spec.domain.devices.disks.push(serde_json::from_value(disk).expect("a disk"));
+    if !claim.is_null() {
+        let status = serde_json::json!({ "name": name, "target": "", "persistentVolumeClaimInfo": claim });
+        vmi.status_mut().volume_status.push(serde_json::from_value(status).expect("a status"));
+    }
+}
+
+/// What the guest runs when it is up.
+pub(crate) fn set_script(vmi: &mut VirtualMachineInstance, script: &str) {
+    let seed = serde_json::json!({ "name": "seed", "cloudInitNoCloud": { "userData": format!("#!/bin/sh\n{script}") } });
+    vmi.spec.volumes[1] = serde_json::from_value(seed).expect("a volume");
+}
+
 pub(crate) struct Launcher {
     dir: TempDir,
     namespace: RefCell<Child>,
@@ -100,6 +121,11 @@ impl Launcher {
 
     /// Launchers of one guest differ in their Pods' names.
     pub(crate) fn named(pod: &str, qemu_timeout: &str) -> Launcher {
+        Launcher::with(pod, qemu_timeout, "")
+    }
+
+    /// `setup` is run as root in the launcher's namespaces before it starts; `$C` is the directory of claims.
+    pub(crate) fn with(pod: &str, qemu_timeout: &str, setup: &str) -> Launcher {
         let dir = tempfile::Builder::new().prefix("vl").tempdir_in("/tmp").expect("a temporary directory");
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
         let log = std::fs::File::create(dir.path().join("log")).expect("a log file");
@@ -112,6 +138,7 @@ impl Launcher {
             .env("VMI_UID", UID)
             .env("TIMEOUT", qemu_timeout)
             .env("POD", pod)
+            .env("SETUP", setup)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle of the log"))
             .stderr(log)
@@ -152,8 +179,14 @@ impl Launcher {
     }
 
     pub(crate) fn sync(&self, vmi: &VirtualMachineInstance) -> Result<(), Error> {
-        let options =
-            SyncOptions { mem_balloon_stats_period: 10, serial_console_log_disabled: true, ..Default::default() };
+        let options = SyncOptions {
+            mem_balloon_stats_period: 10,
+            serial_console_log_disabled: true,
+            tolerated_shortage_percent: 10,
+            reserved_bytes: 131_072,
+            expand_disks: true,
+            ..Default::default()
+        };
         self.call(|client| async move { client.sync(vmi, &options).await })
     }
 
@@ -236,6 +269,13 @@ impl Launcher {
     pub(crate) fn signal(&self, pid: u32, signal: &str) {
         let status = Command::new("kill").args([signal, &pid.to_string()]).status().expect("kill starts");
         assert!(status.success(), "kill {signal} {pid}");
+    }
+
+    /// Runs a script as root in the launcher's mount namespace.
+    pub(crate) fn run(&self, script: &str) {
+        let init = self.init().to_string();
+        let status = Command::new("nsenter").args(["--target", &init, "--mount", "sh", "-ec", script]).status();
+        assert!(status.expect("nsenter starts").success(), "{script}");
     }
 
     /// Processes of the launcher's namespace that have ended and that nobody has collected.
@@ -338,6 +378,13 @@ pub(crate) struct Serial {
 impl Serial {
     pub(crate) fn text(&self) -> String {
         self.text.lock().clone()
+    }
+
+    /// The last number that was printed after this word.
+    pub(crate) fn last(&self, word: &str) -> u64 {
+        let text = self.text();
+        let numbers = text.lines().filter_map(|line| line.trim().strip_prefix(word)?.trim().parse().ok());
+        numbers.last().unwrap_or_default()
     }
 
     pub(crate) fn wait_for(&self, expected: &str) {
