@@ -70,7 +70,8 @@ fn spec(dv: &DataVolume) -> Option<Cause> {
 }
 
 fn is_clone(spec: &DataVolumeSpec) -> bool {
-    spec.source_ref.is_some() || spec.source.as_ref().is_some_and(|source| source.pvc.is_some() || source.snapshot.is_some())
+    spec.source_ref.is_some()
+        || spec.source.as_ref().is_some_and(|source| source.pvc.is_some() || source.snapshot.is_some())
 }
 
 fn size(spec: &DataVolumeSpec) -> Option<Cause> {
@@ -105,7 +106,8 @@ fn modes(spec: &DataVolumeSpec) -> Option<Cause> {
         Some([_, _, ..]) => return cause(FIELD, "PVC multiple accessModes"),
         _ => {}
     }
-    let modes = of_pvc.or_else(|| spec.storage.as_ref().map(|storage| storage.access_modes.clone())).unwrap_or_default();
+    let modes =
+        of_pvc.or_else(|| spec.storage.as_ref().map(|storage| storage.access_modes.clone())).unwrap_or_default();
     let unknown = modes.iter().find(|mode| !ACCESS_MODES.contains(&mode.as_str()))?;
     let message = format!(
         "Unsupported value: {unknown:?}: supported values: \"ReadOnlyMany\", \"ReadWriteMany\", \"ReadWriteOnce\", \

@@ -165,7 +165,8 @@ impl Original {
                 let is_filled = is_filled(&claim);
                 let of_volume = cluster.data_volume(namespace, name);
                 let done = |dv: &DataVolume| {
-                    dv.status.as_ref().and_then(|status| status.phase.as_ref()) == Some(&cdi::DataVolumePhase::Succeeded)
+                    dv.status.as_ref().and_then(|status| status.phase.as_ref())
+                        == Some(&cdi::DataVolumePhase::Succeeded)
                 };
                 let ready = is_filled && of_volume.is_none_or(|volume| done(&volume) || !owns(&volume, &claim));
                 let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
@@ -222,7 +223,10 @@ impl Original {
     /// Why the storage could not make such a clone.
     fn admit(&self, wanted: &str, spec: &PersistentVolumeClaimSpec) -> Result<(), String> {
         if self.content != wanted {
-            return Err(format!("source contentType ({}) and target contentType ({wanted}) do not match", self.content));
+            return Err(format!(
+                "source contentType ({}) and target contentType ({wanted}) do not match",
+                self.content
+            ));
         }
         if let Some(source) = self.mode.as_deref().filter(|source| *source != mode(spec)) {
             return Err(format!(
@@ -311,14 +315,11 @@ fn from_storage(
 }
 
 /// The modes that the DataVolume leaves to the class.
-fn fill_in(
-    spec: &mut PersistentVolumeClaimSpec,
-    class: &StorageClass,
-    cluster: &dyn Cluster,
-) -> Result<(), String> {
+fn fill_in(spec: &mut PersistentVolumeClaimSpec, class: &StorageClass, cluster: &dyn Cluster) -> Result<(), String> {
     let name = class.metadata.name.clone().unwrap_or_default();
     spec.storage_class_name = Some(name.clone());
-    let sets = cluster.profile(&name).and_then(|profile| profile.status.clone()).unwrap_or_default().claim_property_sets;
+    let sets =
+        cluster.profile(&name).and_then(|profile| profile.status.clone()).unwrap_or_default().claim_property_sets;
     let usable = |set: &&ClaimPropertySet| !set.access_modes.is_empty();
     match (&spec.access_modes, &spec.volume_mode) {
         (Some(_), Some(_)) => {}

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::cdi::{
-    self, DataSource, DataSourceSource, DataSourceStatus, DataVolumePhase,
-};
+use api::cdi::{self, DataSource, DataSourceSource, DataSourceStatus, DataVolumePhase};
 use api::v1::{ConditionStatus, DataVolumeSourcePVC, DataVolumeSourceSnapshot};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -40,9 +38,8 @@ pub fn decide(found: &DataSource, cluster: &dyn Cluster, now: Timestamp) -> Upda
     set_condition(&mut conditions, cdi::CONDITION_READY, word, &reason, &message, now);
     let source = origin.filter(|_| ready).map(|origin| source(origin, namespace)).unwrap_or_default();
     let new = DataSourceStatus { conditions, source };
-    let lacks = |(key, _): &(String, String)| {
-        !found.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key))
-    };
+    let lacks =
+        |(key, _): &(String, String)| !found.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
     Update { status: (new != old).then_some(new), labels: labels.into_iter().filter(lacks).collect() }
 }
 

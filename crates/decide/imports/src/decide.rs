@@ -77,7 +77,9 @@ pub enum Action {
     /// Begins to fill the claim, holding its volume.
     Start(Box<Task>),
     /// Ends what fills the claim, and gives its volume back.
-    Stop { because: &'static str },
+    Stop {
+        because: &'static str,
+    },
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -260,7 +262,9 @@ fn without_claim(w: &World<'_>, dv: &DataVolume) -> Decision {
     };
     match made {
         // First the status says that the content is gone: a new claim must not pass for the filled one.
-        Ok(_) if old == Some(&DataVolumePhase::Succeeded) => arrive(&mut decision, w, dv, none(DataVolumePhase::Pending)),
+        Ok(_) if old == Some(&DataVolumePhase::Succeeded) => {
+            arrive(&mut decision, w, dv, none(DataVolumePhase::Pending))
+        }
         Ok(claim) => {
             decision.actions.push(Action::CreateClaim(Box::new(claim)));
             arrive(&mut decision, w, dv, none(DataVolumePhase::Pending));
@@ -285,6 +289,13 @@ fn without_claim(w: &World<'_>, dv: &DataVolume) -> Decision {
 pub fn over_quota(dv: &DataVolume, why: &str, now: Timestamp) -> DataVolumeStatus {
     let mut look = none(DataVolumePhase::Pending);
     look.unbound = Some((cdi::REASON_EXCEEDED_QUOTA, why));
+    status::status(&dv.status.clone().unwrap_or_default(), look, now)
+}
+
+/// The status of a DataVolume whose claim the API server refuses.
+pub fn claim_refused(dv: &DataVolume, why: &str, now: Timestamp) -> DataVolumeStatus {
+    let mut look = none(DataVolumePhase::Pending);
+    look.unbound = Some((reasons::CLAIM_NOT_VALID, why));
     status::status(&dv.status.clone().unwrap_or_default(), look, now)
 }
 
@@ -331,12 +342,8 @@ fn arrival(dv: &DataVolume, look: &Look<'_>, cluster: &dyn Cluster) -> Option<No
     };
     let from = origin.as_ref().map(|origin| format!("{}/{}", origin.namespace, origin.name)).unwrap_or_default();
     Some(match &look.phase {
-        Phase::ImportScheduled => {
-            Note::normal(reasons::IMPORT_SCHEDULED, format!("Import into {name} scheduled"))
-        }
-        Phase::ImportInProgress => {
-            Note::normal(reasons::IMPORT_IN_PROGRESS, format!("Import into {name} in progress"))
-        }
+        Phase::ImportScheduled => Note::normal(reasons::IMPORT_SCHEDULED, format!("Import into {name} scheduled")),
+        Phase::ImportInProgress => Note::normal(reasons::IMPORT_IN_PROGRESS, format!("Import into {name} in progress")),
         Phase::UploadScheduled => Note::normal(reasons::UPLOAD_SCHEDULED, format!("Upload into {name} scheduled")),
         Phase::UploadReady => Note::normal(reasons::UPLOAD_READY, format!("Upload into {name} ready")),
         Phase::CSICloneInProgress => {
@@ -483,9 +490,8 @@ fn done(message: &str) -> Notes {
 
 /// A change of the claim's annotations, unless they are as wanted.
 fn note(claim: &PersistentVolumeClaim, notes: Notes) -> Option<Action> {
-    let differs = |(key, value): &(&'static str, String)| {
-        meta::annotation(&claim.metadata, key) != Some(value.as_str())
-    };
+    let differs =
+        |(key, value): &(&'static str, String)| meta::annotation(&claim.metadata, key) != Some(value.as_str());
     let annotations: BTreeMap<&'static str, String> = notes.into_iter().filter(differs).collect();
     (!annotations.is_empty()).then(|| Action::PatchClaim(ClaimPatch { annotations, owner: None }))
 }
@@ -577,7 +583,9 @@ fn transfer(
                 None => decision.actions.push(Action::Stop { because: "the content is not the promised one" }),
             }
         }
-        Some(Transfer::Failed { failure, at }) => failed(decision, w, claim, failure, *at, restarts, content, archive, preallocate),
+        Some(Transfer::Failed { failure, at }) => {
+            failed(decision, w, claim, failure, *at, restarts, content, archive, preallocate)
+        }
     }
 }
 

@@ -30,7 +30,8 @@ mod tests;
 
 pub use cluster::Cluster;
 pub use decide::{
-    Action, ClaimPatch, Content, DRIVER, Decision, HOLDER, Task, World, decide, holder, is_reserved, over_quota,
+    Action, ClaimPatch, Content, DRIVER, Decision, HOLDER, Task, World, claim_refused, decide, holder, is_reserved,
+    over_quota,
 };
 pub use note::Note;
 pub use size::required;

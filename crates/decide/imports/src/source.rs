@@ -87,27 +87,26 @@ pub(crate) fn work(dv: &DataVolume, cluster: &dyn Cluster) -> Result<Work, Obsta
     match &dv.spec.source {
         Some(source) => of_source(source, namespace),
         None if has_own_source(dv) => Ok(Work::External),
-        None => Err(Obstacle::Unsupported(
-            "the DataVolume has no source; set spec.source or spec.sourceRef".to_owned(),
-        )),
+        None => {
+            Err(Obstacle::Unsupported("the DataVolume has no source; set spec.source or spec.sourceRef".to_owned()))
+        }
     }
 }
 
 fn has_own_source(dv: &DataVolume) -> bool {
     let pvc = dv.spec.pvc.as_ref().is_some_and(|pvc| pvc.data_source.is_some() || pvc.data_source_ref.is_some());
-    let storage =
-        dv.spec.storage.as_ref().is_some_and(|storage| storage.data_source.is_some() || storage.data_source_ref.is_some());
+    let storage = dv
+        .spec
+        .storage
+        .as_ref()
+        .is_some_and(|storage| storage.data_source.is_some() || storage.data_source_ref.is_some());
     pvc || storage
 }
 
 fn of_source(source: &DataVolumeSource, own: &str) -> Result<Work, Obstacle> {
     let DataVolumeSource { blank, gcs, http, imageio, pvc, registry, s3, snapshot, upload, vddk } = source;
-    let unsupported = [
-        ("gcs", gcs.is_some()),
-        ("imageio", imageio.is_some()),
-        ("s3", s3.is_some()),
-        ("vddk", vddk.is_some()),
-    ];
+    let unsupported =
+        [("gcs", gcs.is_some()), ("imageio", imageio.is_some()), ("s3", s3.is_some()), ("vddk", vddk.is_some())];
     if let Some((name, _)) = unsupported.into_iter().find(|(_, is_set)| *is_set) {
         return Err(Obstacle::Unsupported(format!(
             "the source {name} is not supported by this importer; use http, registry, upload, blank, pvc or snapshot"

@@ -83,7 +83,8 @@ pub enum Refusal {
 
 /// The token in an `Authorization` header.
 pub fn bearer(header: Option<&str>) -> Result<&str, Refusal> {
-    let (scheme, token) = header.and_then(|header| header.trim().split_once(char::is_whitespace)).ok_or(Refusal::BadRequest)?;
+    let (scheme, token) =
+        header.and_then(|header| header.trim().split_once(char::is_whitespace)).ok_or(Refusal::BadRequest)?;
     let token = token.trim_start();
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
     if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() || !token.bytes().all(fits) {

@@ -10,13 +10,25 @@ pub enum Transfer {
     /// Its turn has not come.
     Queued,
     /// The volume cannot be had yet.
-    Waiting { why: String },
+    Waiting {
+        why: String,
+    },
     /// It runs; progress in per cent, if known.
-    Running { progress: Option<f64> },
+    Running {
+        progress: Option<f64>,
+    },
     /// An upload can begin. So many have failed before, the last one for this reason.
-    Ready { failures: u32, last: Option<String> },
-    Done { preallocated: bool },
-    Failed { failure: Failure, at: Timestamp },
+    Ready {
+        failures: u32,
+        last: Option<String>,
+    },
+    Done {
+        preallocated: bool,
+    },
+    Failed {
+        failure: Failure,
+        at: Timestamp,
+    },
 }
 
 /// Why a transfer failed.
@@ -76,16 +88,22 @@ mod tests {
     #[test]
     fn an_attempt_is_due_when_the_pause_is_over() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        for (failed, now, expected) in [(100, 100, Some(10)), (100, 104, Some(6)), (100, 110, None), (100, 50, Some(10))] {
+        for (failed, now, expected) in
+            [(100, 100, Some(10)), (100, 104, Some(6)), (100, 110, None), (100, 50, Some(10))]
+        {
             assert_eq!(remaining(at(failed), 0, at(now)), expected.map(Duration::from_secs), "{failed} {now}");
         }
     }
 
     #[test]
     fn progress_has_two_digits_or_is_unknown() {
-        for (progress, text) in
-            [(Some(12.3456), "12.35%"), (Some(0.0), "0.00%"), (Some(250.0), "100.00%"), (Some(f64::NAN), "N/A"), (None, "N/A")]
-        {
+        for (progress, text) in [
+            (Some(12.3456), "12.35%"),
+            (Some(0.0), "0.00%"),
+            (Some(250.0), "100.00%"),
+            (Some(f64::NAN), "N/A"),
+            (None, "N/A"),
+        ] {
             assert_eq!(shown(progress), text);
         }
     }
