@@ -16,6 +16,9 @@ use crate::v1::{ConditionStatus, DataVolumeSourcePVC, DataVolumeSourceSnapshot, 
 /// The group of this module's kinds.
 pub const GROUP: &str = "cdi.kubevirt.io";
 
+/// The group of requests for upload tokens.
+pub const UPLOAD_GROUP: &str = "upload.cdi.kubevirt.io";
+
 /// On DataVolumes: a claim of the same name that already exists is taken over.
 pub const ALLOW_CLAIM_ADOPTION: &str = "cdi.kubevirt.io/allowClaimAdoption";
 /// On claims, as a label: missing access and volume modes are filled in from the storage class's profile.
