@@ -165,6 +165,20 @@ fn open<C: Content>(content: &mut C) -> Result<Opened, Error<C::Error>> {
     }
 }
 
+/// The disk's size that the first bytes announce, unchecked: to refuse what cannot fit before it is transferred. A stream
+/// that is optimized, as VMware has it, may say it only at its end.
+pub fn announced_size(head: &[u8]) -> Option<u64> {
+    use content::{be64, le64};
+    let size = match Format::of(head) {
+        Format::Raw | Format::Vhdx => return None,
+        Format::Qcow2 => be64(head, 24),
+        Format::Vmdk => le64(head, 12).saturating_mul(SECTOR),
+        Format::Vdi => le64(head, 0x170),
+        Format::Vhd => be64(head, 48),
+    };
+    (size > 0).then_some(size)
+}
+
 /// Formats that are recognized to be refused: as a raw disk they would be of no use to anybody.
 fn foreign(head: &[u8]) -> Option<&'static str> {
     let known: [(&[u8], &str); 5] = [

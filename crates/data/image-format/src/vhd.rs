@@ -7,6 +7,7 @@ use crate::{Error, SECTOR, size};
 const DYNAMIC: u32 = 3;
 const DIFFERENCING: u32 = 4;
 const DYNAMIC_HEADER: usize = 1024;
+const GEOMETRY_MAX: u64 = 65_535 * 16 * 255;
 const UNUSED: u32 = u32::MAX;
 
 pub(crate) struct Header {
@@ -25,9 +26,12 @@ pub(crate) fn open<C: Content>(head: &[u8], content: &mut C) -> Result<Header, E
         DIFFERENCING => return Err(Error::NotSelfContained("has a backing file")),
         _ => return Err(Error::Format("VHD of an unknown kind")),
     }
-    // Depending on the program that made it, QEMU believes the size or the geometry.
+    // Depending on the program that made it, QEMU believes the size or the geometry, but not the largest one.
     let [cylinders_high, cylinders_low, heads, sectors] = [56, 57, 58, 59].map(|at| u64::from(head[at]));
-    let geometry = (cylinders_high << 8 | cylinders_low) * heads * sectors * SECTOR;
+    let geometry = match (cylinders_high << 8 | cylinders_low) * heads * sectors {
+        GEOMETRY_MAX => 0,
+        sectors => sectors * SECTOR,
+    };
     let size = size(be64(head, 48).max(geometry))?;
 
     let mut second = vec![0; DYNAMIC_HEADER];

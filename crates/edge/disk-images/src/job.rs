@@ -18,6 +18,27 @@ pub struct Job {
     /// The share of a file system claim that `disk.img` leaves free: 0.06 is six per cent. Not used for other targets.
     #[serde(default)]
     pub filesystem_overhead: f64,
+    /// Give up when so many seconds pass in which less than a MiB moves.
+    #[serde(default = "stall_seconds")]
+    pub stall_seconds: u64,
+}
+
+impl Job {
+    pub fn new(source: Source, target: Target, size: u64) -> Self {
+        Job {
+            source,
+            content_type: ContentType::Kubevirt,
+            target,
+            size,
+            preallocate: false,
+            filesystem_overhead: 0.0,
+            stall_seconds: stall_seconds(),
+        }
+    }
+}
+
+fn stall_seconds() -> u64 {
+    600
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +151,67 @@ pub struct Failure {
     #[serde(default)]
     pub permanent: bool,
 }
+
+impl Failure {
+    fn new(reason: &str, message: impl Into<String>, permanent: bool) -> Self {
+        Failure { reason: reason.to_owned(), message: message.into(), permanent }
+    }
+
+    pub(crate) fn bad_job(message: impl Into<String>) -> Self {
+        Failure::new(reasons::BAD_JOB, message, true)
+    }
+
+    pub(crate) fn connect(message: impl Into<String>) -> Self {
+        Failure::new(reasons::CONNECT, message, false)
+    }
+
+    pub(crate) fn data(message: impl Into<String>) -> Self {
+        Failure::new(reasons::DATA, format!("Unable to process data: {}", message.into()), true)
+    }
+
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
+        Failure::new(reasons::TOO_LARGE, format!("Unable to process data: {}", message.into()), true)
+    }
+
+    /// The words of CDI for a disk that does not fit.
+    pub(crate) fn does_not_fit(doing: &str, size: u64, available: u64) -> Self {
+        Failure::too_large(format!(
+            "{doing}: virtual image size {size} is larger than the reported available storage {available}. \
+             A larger PVC is required"
+        ))
+    }
+
+    pub(crate) fn stalled(message: impl Into<String>) -> Self {
+        Failure::new(reasons::STALLED, message, false)
+    }
+
+    pub(crate) fn machine(message: impl Into<String>) -> Self {
+        Failure::new(reasons::MACHINE, format!("Unable to process data: {}", message.into()), false)
+    }
+
+    /// A failed read of content: a transfer's own failure comes through as it is; the rest is bad content.
+    pub(crate) fn of_stream(doing: &str, err: std::io::Error) -> Self {
+        match err.downcast::<Failure>() {
+            Ok(failure) => failure,
+            Err(err) => match err.downcast::<crate::content::sparse::Written>() {
+                Ok(written) => Failure::of_target(doing, &written.0),
+                Err(err) => Failure::data(format!("{doing}: {err}")),
+            },
+        }
+    }
+
+    pub(crate) fn of_target(doing: &str, err: &std::io::Error) -> Self {
+        Failure::machine(format!("{doing}: cannot write to the volume: {err}"))
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
 
 /// Reasons of [`Failure`].
 pub mod reasons {

@@ -9,11 +9,16 @@
 //! [`Job`] and [`Event`] are what both ends of the worker's pipes speak. The two stages run without capabilities, see nothing
 //! but the descriptors they are given, and end with the worker, however that ends.
 
+mod content;
 mod job;
+mod net;
 mod parent;
+pub mod registry;
+mod worker;
 
 pub use job::{ContentType, Done, Event, Failure, Http, Job, Registry, Source, Target, reasons};
 pub use parent::{Descriptors, Worker};
+pub use worker::main;
 
 /// The hidden subcommand of `ferrovirt` that [`Worker`] runs.
 pub const SUBCOMMAND: &str = "import-worker";

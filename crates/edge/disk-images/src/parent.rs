@@ -29,7 +29,7 @@ pub struct Descriptors {
 pub struct Worker {
     child: Child,
     // Its end tells the worker to end.
-    _lifeline: ChildStdin,
+    lifeline: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
     ended: bool,
 }
@@ -61,7 +61,7 @@ impl Worker {
         let lines = BufReader::new(child.stdout.take().ok_or_else(missing)?);
         lifeline.write_all(&text).await?;
         lifeline.flush().await?;
-        Ok(Worker { child, _lifeline: lifeline, lines, ended: false })
+        Ok(Worker { child, lifeline: Some(lifeline), lines, ended: false })
     }
 
     /// The next event; `None` after the last one. A worker that ends without a last word has failed.
@@ -94,6 +94,16 @@ impl Worker {
         Event::Failed(Failure { reason: reasons::LOST.to_owned(), message, permanent: false })
     }
 
+    /// The worker's process; `None` when it has ended.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Lets the worker see what it would see if this process were killed; it ends by itself.
+    pub fn let_go(&mut self) {
+        self.lifeline = None;
+    }
+
     /// Ends the worker and everything it has started, and waits for it.
     pub async fn kill(&mut self) -> io::Result<()> {
         self.ended = true;
@@ -102,7 +112,7 @@ impl Worker {
 }
 
 /// Keeps a descriptor open on exec. They are not moved to fixed numbers: what the spawn itself needs may be there.
-fn inherit(descriptor: i32) -> io::Result<()> {
+pub(crate) fn inherit(descriptor: i32) -> io::Result<()> {
     // SAFETY: no memory is involved.
     match unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) } {
         0 => Ok(()),

@@ -52,9 +52,13 @@ fn run(args: Vec<OsString>) -> ExitCode {
         Some("virtctl" | "kubectl-virt" | "kubectl-virt.exe") => return virtctl::main(args),
         _ => {}
     }
-    // Not clap commands: they fork before there is a second thread, and only a node calls them.
+    // Not clap commands: they fork or give up rights before there is a second thread, and only our own programs call them.
     match args.get(1).and_then(|word| word.to_str()) {
         Some(pod_runner::shim::SUBCOMMAND) => return pod_runner::shim::main(args.into_iter().skip(2)),
+        Some(disk_images::SUBCOMMAND) => {
+            terminal::log::to_stderr();
+            return disk_images::main(args.into_iter().skip(2));
+        }
         Some(pod_runner::exec::SUBCOMMAND) => return pod_runner::exec::main(args.into_iter().skip(2)),
         _ => {}
     }
