@@ -48,6 +48,9 @@ fn main() -> std::process::ExitCode {
         trials.push(trial(name, missing.is_some(), moves::Pair::start, moves::Pair::log, case));
     }
     let without_storage = missing.is_some() || disks::missing().is_some();
+    for (name, case) in moves::SHARED {
+        trials.push(trial(name, without_storage, moves::Pair::start_with_storage, moves::Pair::log, case));
+    }
     for (name, case) in disks::CASES {
         trials.push(trial(name, without_storage, disks::Storage::start, disks::Storage::log, case));
     }

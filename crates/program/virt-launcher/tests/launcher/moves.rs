@@ -1,18 +1,23 @@
 //! Two real launchers, and a guest that goes from one to the other. In place of the node agents a relay of Unix sockets
 //! that the test can cut.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use api::v1::VirtualMachineInstance;
 use launcher_contract::MigrationUid;
 use launcher_contract::migration::{AbortState, MigrationMode, MigrationOptions, MigrationPhase, MigrationState};
 use launcher_contract::types::{Command, DomainReason, DomainStatus, DomainType, LauncherState, SyncOptions};
 use parking_lot::Mutex;
+use serde_json::json;
+use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Launcher, Serial, UID, vmi_uid, vmi_with};
+use crate::disks::{LoopDevice, check_blocks, writer};
+use crate::support::{Launcher, Serial, UID, add_disk, set_script, vmi_uid, vmi_with};
 
 type Case = (&'static str, fn(&Pair));
 
@@ -35,7 +40,14 @@ fn migration() -> MigrationUid {
     MigrationUid::new(MIGRATION).unwrap()
 }
 
+pub(crate) const SHARED: [Case; 2] = [
+    ("a_guest_moves_and_its_shared_disks_stay_where_they_are", moves_on_shared_storage),
+    ("a_shared_disk_that_a_node_caches_keeps_its_guest_where_it_is", cached),
+];
+
 pub(crate) struct Pair {
+    /// Storage that both sides have.
+    storage: Option<(LoopDevice, TempDir)>,
     source: Launcher,
     target: Launcher,
     relay: Mutex<Option<Relay>>,
@@ -57,7 +69,26 @@ impl Pair {
     pub(crate) fn start() -> Pair {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (source, target) = (Launcher::named("source", "120s"), Launcher::named("target", "120s"));
-        Pair { source, target, relay: Mutex::new(None), runtime }
+        Pair { storage: None, source, target, relay: Mutex::new(None), runtime }
+    }
+
+    /// With a directory and a device that both Pods have.
+    pub(crate) fn start_with_storage() -> Pair {
+        let dir = tempfile::Builder::new().prefix("vs").tempdir_in("/tmp").unwrap();
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let claim = dir.path().join("claim");
+        std::fs::create_dir(&claim).unwrap();
+        std::os::unix::fs::chown(&claim, Some(107), Some(107)).unwrap();
+        let device = LoopDevice::new(dir.path().join("device"), 32 << 20);
+        let setup = format!(
+            "mkdir $C/file; mount --bind {} $C/file; mknod -m 660 /dev/device {}; chown 107:107 /dev/device",
+            claim.display(),
+            device.numbers()
+        );
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let start = |pod: &str| Launcher::with(pod, "120s", &setup);
+        let (source, target) = (start("source"), start("target"));
+        Pair { storage: Some((device, dir)), source, target, relay: Mutex::new(None), runtime }
     }
 
     pub(crate) fn log(&self) -> String {
@@ -108,10 +139,13 @@ impl Pair {
 
     /// A guest that counts at the source, and a target that waits for it.
     fn ready(&self, arguments: &str) -> Serial {
-        let vmi = vmi_with("kernel", arguments);
+        self.ready_with(vmi_with("kernel", arguments), "tick 2 ")
+    }
+
+    fn ready_with(&self, vmi: VirtualMachineInstance, sign: &str) -> Serial {
         self.source.sync(&vmi).unwrap();
         let serial = self.source.serial();
-        serial.wait_for("tick 2 ");
+        serial.wait_for(sign);
         let options = SyncOptions { serial_console_log_disabled: true, ..Default::default() };
         let prepare =
             || self.target.call(|client| async move { client.prepare_target(&vmi, &migration(), &options).await });
@@ -232,6 +266,53 @@ fn moves(pair: &Pair) {
     pair.target.command(Command::Shutdown).unwrap();
     let state = pair.target.wait_state("the end", |state| state.domain.as_ref().is_some_and(|d| d.is_down()));
     assert_eq!(state.domain.unwrap().reason, DomainReason::Shutdown);
+}
+
+/// A guest with a claim as a file and one as a device, both of which it writes to all the time.
+fn on_shared_storage(cache: &str) -> VirtualMachineInstance {
+    let mut vmi = vmi_with("kernel", "");
+    for (name, mode) in [("file", "Filesystem"), ("device", "Block")] {
+        let claim = json!({ "persistentVolumeClaim": { "claimName": name } });
+        let info = json!({ "volumeMode": mode, "accessModes": ["ReadWriteMany"], "capacity": { "storage": "32Mi" } });
+        add_disk(&mut vmi, name, claim, info);
+    }
+    for disk in &mut vmi.spec.domain.devices.disks[2..] {
+        disk.cache = (!cache.is_empty()).then(|| cache.to_owned());
+    }
+    set_script(&mut vmi, &writer("/dev/vdc /dev/vdd"));
+    vmi
+}
+
+fn sharing() -> MigrationOptions {
+    MigrationOptions { shared_volumes: vec!["file".into(), "device".into()], ..Default::default() }
+}
+
+/// Both QEMUs have the images open at the switch-over: if the target copied to them, it would need the lock that the source
+/// holds.
+fn moves_on_shared_storage(pair: &Pair) {
+    let serial = pair.ready_with(on_shared_storage(""), "SYNCED 20");
+    pair.migrate(&sharing());
+    assert_eq!(pair.ended().phase, MigrationPhase::Completed);
+    let before = serial.last("SYNCED");
+    pair.moved(last_tick(&serial.text()));
+    let there = pair.target.serial();
+    pair.target.wait("blocks written at the target", || (there.last("SYNCED") >= before + 20).then_some(()));
+    pair.target.signal(pair.target.qemu(), "-KILL");
+    let synced = there.last("SYNCED");
+    assert!(synced >= before + 20, "{before} at the source, {synced} at the target");
+    let (device, dir) = pair.storage.as_ref().unwrap();
+    check_blocks(&File::open(dir.path().join("claim/disk.img")).unwrap(), synced, "the image");
+    check_blocks(&File::open(&device.path).unwrap(), synced, "the device");
+}
+
+fn cached(pair: &Pair) {
+    let serial = pair.ready_with(on_shared_storage("writeback"), "SYNCED 2");
+    pair.migrate(&sharing());
+    let ended = pair.ended();
+    assert_eq!(ended.phase, MigrationPhase::Failed);
+    let failure = ended.failure.unwrap();
+    assert!(failure.contains("unsafe") || failure.contains("cache"), "{failure}");
+    pair.stayed(&serial);
 }
 
 fn moves_paused(pair: &Pair) {
