@@ -160,8 +160,8 @@ fn what_this_build_cannot_do_is_refused_where_it_is_asked_for() {
     let not = |field: &str| vec![format!("FieldNotSupportedByThisBuild {field}")];
     assert_eq!(refused(devices(json!({ "tpm": {} }))), not("spec.domain.devices.tpm"));
     assert_eq!(
-        refused(volume(json!({ "persistentVolumeClaim": { "claimName": "c" } }))),
-        not("spec.volumes[0].persistentVolumeClaim")
+        refused(volume(json!({ "serviceAccount": { "serviceAccountName": "a" } }))),
+        not("spec.volumes[0].serviceAccount")
     );
     let probe = json!({ "spec": { "livenessProbe": { "tcpSocket": { "port": 80 } } } });
     assert_eq!(refused(probe), not("spec.livenessProbe"));
