@@ -104,6 +104,11 @@ impl Env {
         patched.with_context(|| format!("cannot patch {} {name}", K::kind(&())))
     }
 
+    pub(crate) async fn patch_status<K: Object>(&self, name: &str, patch: Value) -> Result<K> {
+        let patched = self.api::<K>().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.with_context(|| format!("cannot patch the status of {} {name}", K::kind(&())))
+    }
+
     pub(crate) async fn delete<K: Object>(&self, name: &str, params: &DeleteParams) -> Result<()> {
         let deleted = self.api::<K>().delete(name, params).await;
         deleted.map(drop).with_context(|| format!("cannot delete {} {name}", K::kind(&())))

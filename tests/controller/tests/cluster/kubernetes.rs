@@ -72,13 +72,15 @@ fn importer() -> [Value; 5] {
     ]
     .map(|(kind, plural, scope)| {
         let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let subresources = if kind == "DataVolume" { json!({"status": {}}) } else { json!({}) };
         json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("{plural}.cdi.kubevirt.io")},
             "spec": {
                 "group": "cdi.kubevirt.io", "scope": scope,
                 "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
-                "versions": [{"name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": open}}],
+                "versions": [{"name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": open},
+                              "subresources": subresources}],
             },
         })
     })

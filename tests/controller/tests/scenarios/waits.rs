@@ -42,7 +42,7 @@ pub(super) async fn a_data_volume_that_is_not_ready_is_waited_for(env: Env) -> R
     env.create_vm(vm("vm", "Always", spec)).await?;
     let made: DataVolume = env.wait("disk", "it is made from its template", |_| true).await?;
     ensure!(machinery::meta::controller_of(&made.metadata).is_some(), "it goes with the machine: {made:?}");
-    env.patch::<DataVolume>("disk", json!({"status": {"phase": "ImportInProgress"}})).await?;
+    env.patch_status::<DataVolume>("disk", json!({"status": {"phase": "ImportInProgress"}})).await?;
     env.wait_printable("vm", "Provisioning").await?;
     env.wait_shown("vm", &IMPORTING).await?;
     ensure!(env.api::<Pod>().list(&Default::default()).await?.items.is_empty(), "no Pod before the content is there");
@@ -53,7 +53,7 @@ pub(super) async fn a_data_volume_that_is_not_ready_is_waited_for(env: Env) -> R
                         "controller": true, "blockOwnerDeletion": true}]);
     add_claim(&env, "disk", json!({"ownerReferences": owner})).await?;
     let ready = json!({"type": "Ready", "status": "True"});
-    env.patch::<DataVolume>(
+    env.patch_status::<DataVolume>(
         "disk",
         json!({"status": {"phase": "Succeeded", "claimName": "disk", "conditions": [ready]}}),
     )

@@ -21,6 +21,7 @@ pub(super) const VERSION: &str = "v1.34.0+ferrovirt";
 
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const READ_VERBS: &[&str] = &["get", "list", "watch"];
+const REQUEST_VERBS: &[&str] = &["create"];
 const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// A path below a resource.
@@ -91,7 +92,11 @@ fn of_kind(definition: &'static Definition) -> Resource {
         singular: definition.singular,
         kind: definition.kind,
         namespaced: definition.namespaced,
-        verbs: if definition.writable { VERBS } else { READ_VERBS },
+        verbs: match (definition.stored, definition.writable) {
+            (false, _) => REQUEST_VERBS,
+            (true, true) => VERBS,
+            (true, false) => READ_VERBS,
+        },
         short_names: definition.short_names,
         categories: definition.categories,
         subresources,

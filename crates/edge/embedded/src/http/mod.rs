@@ -81,6 +81,9 @@ impl Api {
         if !served.definition.namespaced && !path.namespace.is_empty() {
             return Err(ApiError::UnknownPath);
         }
+        if !served.definition.stored && (parts.method != Method::POST || !path.name.is_empty()) {
+            return Err(ApiError::MethodNotAllowed("it is a request: it can be created, and is not kept"));
+        }
         let answer = match parts.method {
             Method::GET | Method::HEAD => self.read(peer, served, &path, &parts, &params, watch).await,
             _ => {

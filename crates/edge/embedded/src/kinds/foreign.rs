@@ -1,7 +1,7 @@
 //! Custom resources of other projects that our rules read: CDI's kinds and network attachments.
 //!
-//! Nothing in this server acts on them. All of their fields are kept, including those that only their own controllers
-//! understand.
+//! Nothing in this server acts on them: an importer may be a client of it. All of their fields are kept, including those that
+//! only their own controllers understand.
 
 use api::cdi;
 use api::nad::{self, NetworkAttachmentDefinition};
@@ -27,6 +27,7 @@ const CDI: (&str, &str) = (cdi::GROUP, "v1beta1");
 const DATA_VOLUME: Definition = Definition {
     short_names: &["dv", "dvs"],
     categories: &["all"],
+    status: true,
     ..foreign(CDI, "DataVolume", "datavolumes", "datavolume", Fields::kept::<cdi::DataVolume>())
 };
 
@@ -52,6 +53,20 @@ const CONFIG: Definition = Definition {
 const INSTALLATION: Definition =
     Definition { namespaced: false, status: true, ..foreign(CDI, "CDI", "cdis", "cdi", Fields::kept::<cdi::CDI>()) };
 
+/// Answered by the importer's hook, with a token in the status.
+const UPLOAD_TOKEN_REQUEST: Definition = Definition {
+    short_names: &["utr", "utrs"],
+    stored: false,
+    generation: false,
+    ..foreign(
+        (cdi::UPLOAD_GROUP, "v1beta1"),
+        "UploadTokenRequest",
+        "uploadtokenrequests",
+        "uploadtokenrequest",
+        KIND.fields,
+    )
+};
+
 const NETWORK: Definition = Definition {
     short_names: &["net-attach-def"],
     ..foreign(
@@ -65,15 +80,14 @@ const NETWORK: Definition = Definition {
 
 pub(super) fn plain() -> Vec<Plain> {
     let kind = |definition, columns, warning| Plain { definition, columns, warning };
-    let volume = "no importer runs in this server: the volume is kept and nothing fills it";
-    let installation = "no importer runs in this server: the installation is kept and nothing is installed";
     let network = "no additional network is attached by this server: the definition is only kept";
     vec![
-        kind(DATA_VOLUME, DATA_VOLUME_COLUMNS, Some(volume)),
+        kind(DATA_VOLUME, DATA_VOLUME_COLUMNS, None),
         kind(DATA_SOURCE, PLAIN_COLUMNS, None),
         kind(STORAGE_PROFILE, PLAIN_COLUMNS, None),
         kind(CONFIG, PLAIN_COLUMNS, None),
-        kind(INSTALLATION, const { &[NAME, AGE, Column::text("Phase", ".status.phase")] }, Some(installation)),
+        kind(INSTALLATION, const { &[NAME, AGE, Column::text("Phase", ".status.phase")] }, None),
+        kind(UPLOAD_TOKEN_REQUEST, PLAIN_COLUMNS, None),
         kind(NETWORK, PLAIN_COLUMNS, Some(network)),
     ]
 }

@@ -56,6 +56,8 @@ pub(crate) struct Definition {
     pub(crate) unconditional_update: bool,
     /// Whether clients may write it.
     pub(crate) writable: bool,
+    /// Whether objects are kept. If not, a request to create one is answered by hooks, and that is all.
+    pub(crate) stored: bool,
     /// Paths of the replica counts for `/scale`, if it exists.
     pub(crate) scale: Option<&'static Scale>,
     /// Deprecation warning of this version.
@@ -77,6 +79,7 @@ const KIND: Definition = Definition {
     generation: false,
     unconditional_update: true,
     writable: true,
+    stored: true,
     scale: None,
     deprecated: None,
     fields: Fields::Kept(as_it_is),

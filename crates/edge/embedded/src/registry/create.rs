@@ -40,7 +40,7 @@ impl Registry {
             let key = Key { kind: served.kind, name: ObjectName::new(namespace, name) };
             self.check_free(&key)?;
             let _turn = self.check_quota(&key, &object).await?;
-            if cx.dry_run {
+            if cx.dry_run || !self.kinds.definition(served.kind).stored {
                 return Ok(Outcome::DryRun(object));
             }
             last_name = name.to_owned();
