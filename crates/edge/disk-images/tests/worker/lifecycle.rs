@@ -28,16 +28,6 @@ fn below(pid: u32) -> Vec<u32> {
     children.iter().flat_map(|pid| below(*pid)).chain(children.clone()).collect()
 }
 
-/// The workers of this process, told by their command line.
-fn workers() -> Vec<u32> {
-    let ours = |pid: &u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains(disk_images::SUBCOMMAND)
-    };
-    // Tests run beside each other: only those that this thread's tests know of are counted.
-    below(std::process::id()).into_iter().filter(ours).collect()
-}
-
 fn stage_of(worker: u32) -> u32 {
     until(Duration::from_secs(20), "the stage to start", || {
         let line = |pid: &u32| {
@@ -111,7 +101,6 @@ fn the_stages_have_no_rights() {
         });
         worker.kill().await.unwrap();
     });
-    assert!(workers().iter().all(|pid| !gone(*pid)), "those of other tests, if any");
 }
 
 fn an_import_that_was_killed_is_done_again() {
