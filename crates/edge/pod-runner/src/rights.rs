@@ -14,7 +14,6 @@ const RIGHTS: &[Right] = &[
     Right::on::<ConfigMap>(&[Get]),
     Right::on::<Secret>(&[Get]),
     Right::on::<PersistentVolumeClaim>(&[Get]),
-    Right::on_status::<PersistentVolumeClaim>(&[Patch]),
     Right::watch::<PersistentVolume>(),
     Right::on::<PersistentVolume>(&[Get]),
     Recorder::RIGHT,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use informer::{EventType, Informer, Key, Recorder, Requeue, Store, WorkQueue, run_workers};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec, Secret};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use podstate::{Blocked, Observed, Obstacle, PodAction, PodView, Presence, ShimState, containers, decide};
@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, chain};
-use crate::growth::{self, Growth};
+use crate::growth::Growth;
 use crate::images;
 use crate::network::PodNetwork;
 use crate::node::{Capacity, NodeKeeper};
@@ -349,27 +349,11 @@ impl Runner {
         for (name, volume) in blocking(sandbox, PodSandbox::volumes).await? {
             let object = self.volumes.get(&Key::new("", name.clone())).filter(|_| volume.block);
             let Some(capacity) = object.and_then(|object| self.growth.news(uid, &object)) else { continue };
-            let (storage, claim) = (storage.clone(), volume.claim.clone());
+            let storage = storage.clone();
             let grown = spawn_blocking(move || storage.grow(&volume)).await??;
             if grown >= capacity {
-                self.finish_growth(&claim, &name, capacity).await?;
                 self.growth.saw(uid, &name, capacity);
             }
-        }
-        Ok(())
-    }
-
-    async fn finish_growth(&self, claim: &str, volume: &str, capacity: u64) -> Result<(), Error> {
-        let Some((namespace, name)) = claim.split_once('/') else { return Ok(()) };
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
-        let found = api.get_opt(name).await.map_err(api_error("read PersistentVolumeClaim", namespace, name))?;
-        if let Some(patch) = found.and_then(|found| growth::finished(&found, volume, capacity)) {
-            api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(api_error(
-                "finish the growth of PersistentVolumeClaim",
-                namespace,
-                name,
-            ))?;
-            tracing::info!(claim, volume, capacity, "the claim has grown");
         }
         Ok(())
     }

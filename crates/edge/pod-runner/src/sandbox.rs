@@ -374,8 +374,11 @@ impl PodSandbox {
         if ns::open_netns(&path).is_err() && !ns::same(format!("/proc/{}/ns/net", shim.pid), "/proc/self/ns/net")? {
             ns::keep_netns_of(shim.pid, &path)?;
         }
-        if let Some(storage) = &self.storage {
-            storage.renew(&self.paths)?;
+        if let Some(storage) = &self.storage
+            // At best: the Pod has what it has, and must be stopped all the same when its time has come.
+            && let Err(error) = storage.renew(&self.paths)
+        {
+            tracing::warn!(uid = %self.uid, error = &error as &dyn std::error::Error, "failed to renew the Pod's claims");
         }
         Ok(())
     }

@@ -239,9 +239,9 @@ fn homes(root: &Root, launch: &Launch<'_>) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The same file under both names: its behaviour depends on its name.
+/// The same file under all names: its behaviour depends on its name.
 fn programs(root: &Root, exe: &Path) -> Result<(), StartError> {
-    for name in ["ferrovirt", "virt-launcher"] {
+    for name in ["ferrovirt", "virt-launcher", "container-disk"] {
         let path = Path::new(PROGRAM_DIR).join(name);
         let place = root.mount_point(&path, MountPoint::File)?;
         mounts::bind(exe, descriptor_path(&place))?;
