@@ -21,14 +21,14 @@ const HELP: &str = "usage: cargo xtask <job>
   kube-demo  a real cluster, an installation, a VM that boots and moves, and nothing left
   faults  every party of a migration killed at each point of it: the fault matrix alone, on an embedded cluster
   docs    write the documents and recorded outputs that are generated from the tables of the API
-  fuzz    mutated manifests through the dictionary, for 60 seconds or as many as are given
+  fuzz    mutated manifests through the dictionary and disk images through their reader, for 60 seconds or as many as are given
   images  our images as archives in build/images; --prefix, --tag; --quick for an unoptimised program, --dev for the one
           that is in target/debug already, on the packages of virt-launcher, for tests
   program the optimised static program; prints where it is
   proto   write the code of gRPC interfaces (the kubelet's, CSI's) from their .proto files; --check compares
   peers   other projects' programs, in a cache outside the work tree; prints the folders that hold them
           kubevirt: virtctl and a judge; kube: etcd and the control plane, with --all also kubelet and kube-proxy;
-          nodes: all that a cluster with nodes needs; csi-sanity: the judge of CSI drivers
+          nodes: all that a cluster with nodes needs; csi-sanity: the judge of CSI drivers; csi-sidecars: Kubernetes' provisioner, snapshotter and resizer
   kube-up    a real Kubernetes cluster in the background; --nodes 3, --image FILE for an OCI archive on every node
   kube-down  end that cluster; --wipe removes its logs, too";
 

@@ -38,7 +38,10 @@ const CNI: &str = "-X github.com/containernetworking/plugins/pkg/utils/buildvers
 /// All that a cluster with nodes needs, by one name. The folders are printed in this order; `tests/peers` reads them.
 const NODES: (&str, [&str; 5]) = ("nodes", ["kube", "containerd", "cni", "multus", "coredns"]);
 
-const PEERS: [Peers; 7] = [
+/// Kubernetes' own sidecars of CSI drivers: minutes of compiling that only the tests of storage on a real cluster need.
+const SIDECARS: &str = "csi-sidecars";
+
+const PEERS: [Peers; 8] = [
     Peers {
         name: "kubevirt",
         programs: &[("judge", "./judge", ""), ("virtctl", "kubevirt.io/kubevirt/cmd/virtctl", KUBEVIRT)],
@@ -103,6 +106,18 @@ const PEERS: [Peers; 7] = [
         tags: "",
         only_by_name: true,
     },
+    Peers {
+        name: SIDECARS,
+        programs: &[
+            ("csi-provisioner", "github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner", ""),
+            ("csi-snapshotter", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter", ""),
+            ("snapshot-controller", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller", ""),
+            ("csi-resizer", "github.com/kubernetes-csi/external-resizer/cmd/csi-resizer", ""),
+        ],
+        on_request: &[],
+        tags: "",
+        only_by_name: true,
+    },
 ];
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
@@ -163,7 +178,7 @@ pub(crate) fn main(workspace: &Path, args: &[String]) -> ExitCode {
 
 /// Builds what tests ask for, before the first one asks. A machine that cannot is told of; its tests are skipped, or fail in CI.
 pub(crate) fn build_for_tests(workspace: &Path) -> Result<()> {
-    for peers in &PEERS {
+    for peers in PEERS.iter().filter(|peers| peers.name != SIDECARS) {
         let wanted = if NODES.1.contains(&peers.name) { Wanted::All } else { Wanted::Usual };
         match peers.build(workspace, wanted) {
             Ok(_) => {}
@@ -171,6 +186,17 @@ pub(crate) fn build_for_tests(workspace: &Path) -> Result<()> {
             Err(Failure::Unavailable(err)) if std::env::var("CI").is_ok_and(|ci| ci == "true") => return Err(err),
             Err(Failure::Unavailable(err)) => eprintln!("peers: {err:#}"),
             Err(Failure::Broken(err)) => return Err(err),
+        }
+    }
+    Ok(())
+}
+
+/// The same for tests of storage on a real cluster.
+pub(crate) fn build_for_storage(workspace: &Path) -> Result<()> {
+    for peers in PEERS.iter().filter(|peers| peers.name == SIDECARS) {
+        match peers.build(workspace, Wanted::Usual) {
+            Ok(_) => {}
+            Err(Failure::Unavailable(err) | Failure::Broken(err)) => return Err(err),
         }
     }
     Ok(())

@@ -32,7 +32,8 @@ loop-control 10 237
 LIST
 mkdir dev/net dev/pts dev/shm dev/mqueue
 mknod -m 666 dev/net/tun c 10 200
-for i in 0 1 2 3 4 5 6 7; do mknod -m 660 dev/loop$i b 7 $i; done
+# All nodes share the kernel's loop devices.
+for i in $(seq 0 127); do mknod -m 660 dev/loop$i b 7 $i; done
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts dev/pts
 mount -t tmpfs tmpfs dev/shm
 mount -t mqueue mqueue dev/mqueue

@@ -18,16 +18,31 @@ pub struct Block {
 
 /// The blocks marked `sh`, in their order.
 pub fn blocks(markdown: &str) -> Result<Vec<Block>> {
+    fenced(markdown, "```sh")
+}
+
+/// The objects that a document tells to apply, under one of its headings.
+pub fn manifests(markdown: &str, under: &str) -> Result<String> {
+    let blocks = fenced(markdown, "```yaml")?.into_iter().filter(|block| block.under == under);
+    let manifests: Vec<String> = blocks.map(|block| block.commands).collect();
+    ensure!(!manifests.is_empty(), "the document has no objects under {under:?}");
+    Ok(manifests.join("---\n"))
+}
+
+fn fenced(markdown: &str, fence: &str) -> Result<Vec<Block>> {
     let mut blocks: Vec<Block> = Vec::new();
     let (mut under, mut open) = (String::new(), None);
     for (number, line) in markdown.lines().enumerate() {
         match (&mut open, line) {
-            (None, "```sh") => open = Some(Block { under: under.clone(), line: number + 2, commands: String::new() }),
+            (None, line) if line == fence => {
+                open = Some(Block { under: under.clone(), line: number + 2, commands: String::new() })
+            }
             (Some(_), "```") => blocks.extend(open.take()),
             (Some(block), _) => {
                 block.commands.push_str(line);
                 block.commands.push('\n');
             }
+            // A block of another kind ends with the same fence, and has no headings.
             (None, _) => {
                 if let Some(heading) = line.strip_prefix("## ") {
                     under = heading.to_owned();

@@ -3,6 +3,7 @@
 
 mod end;
 mod nodes;
+mod storage;
 mod workloads;
 
 use std::process::ExitCode;
@@ -45,7 +46,8 @@ fn main() -> ExitCode {
     let skipped = programs.is_none();
     let shared = Shared::default();
     let usual = [workloads::TRIALS, nodes::TRIALS].concat().into_iter().map(|(name, body)| (name, body, skipped));
-    let trials = usual.chain(nodes::LOST.iter().map(|&(name, body)| (name, body, true)));
+    let on_request = nodes::LOST.iter().chain(storage::TRIALS).map(|&(name, body)| (name, body, true));
+    let trials = usual.chain(on_request);
     let trials = trials.map(|(name, body, ignored)| {
         let (shared, programs) = (shared.clone(), programs.clone());
         trial(name, move || with_cluster(&shared, programs, body)).with_ignored_flag(ignored)

@@ -48,6 +48,10 @@ const PREVIOUS: &str = "FERROVIRT_E2E_PREVIOUS";
 const QUICKSTART: &str = "quickstart";
 /// An installation that is made, updated and removed by the commands of the documents.
 const UPGRADE: &str = "upgrade";
+/// Volumes on a real cluster, with Kubernetes' own sidecars. It boots no guest, and is a part of [`CLUSTER`].
+const STORAGE: &str = "storage";
+/// The names of its tests, which are not run otherwise.
+const STORAGE_TESTS: &[&str] = &["storage::", "--ignored"];
 /// Lanes in which somebody is killed at points of what happens. Some of their cases are always played.
 const STRUCK: &[&str] = &["moves", "struck", "killed"];
 /// All of these cases, and nothing else.
@@ -173,7 +177,7 @@ impl OnKubernetes {
 
 /// Those that run on Kubernetes.
 fn lanes() -> Vec<&'static str> {
-    [&[QUICKSTART][..], LANES, &[UPGRADE]].concat()
+    [&[QUICKSTART][..], LANES, &[UPGRADE, STORAGE]].concat()
 }
 
 /// All scenarios on a real Kubernetes cluster.
@@ -183,6 +187,9 @@ pub(crate) fn kube_test(root: &Path, wanted: &OnKubernetes) -> Result<()> {
     stage(&mut stages, "peers", || crate::peers::build_for_tests(root))?;
     stage(&mut stages, "images", || crate::images::for_tests(root))?;
     let chosen = wanted.lanes();
+    if chosen.contains(&STORAGE) {
+        stage(&mut stages, "sidecars", || crate::peers::build_for_storage(root))?;
+    }
     let upgrade_from = chosen.contains(&UPGRADE).then_some(&wanted.upgrade_from);
     let previous = match upgrade_from.and_then(|from| from.revision(root)) {
         Some(commit) => Some(stage(&mut stages, "images before", || previous::images(root, commit))?),
@@ -209,6 +216,9 @@ pub(crate) fn nightly(root: &Path) -> Result<()> {
     let histories = histories.with_limit(NIGHTLY_LIMIT);
     let histories = stage(&mut stages, "histories", || run::all(vec![histories], 1))?;
     let faults = stage(&mut stages, "faults", || run::all(vec![matrix(&binaries, root)?], 1))?;
+    stage(&mut stages, "peers", || crate::peers::build_for_tests(root))?;
+    stage(&mut stages, "sidecars", || crate::peers::build_for_storage(root))?;
+    stage(&mut stages, "images", || crate::images::for_tests(root))?;
     let cluster = find(&binaries, CLUSTER)?.job(root).with_args(&["--include-ignored"]);
     let cluster = stage(&mut stages, "cluster", || run::all(vec![cluster], 1))?;
     stage(&mut stages, "fuzz", || crate::fuzz::run(root, "60"))?;
@@ -254,6 +264,10 @@ fn alone(binaries: &[Binary], root: &Path) -> Result<Vec<Job>> {
 }
 
 fn on_kubernetes(binaries: &[Binary], root: &Path, name: &str) -> Result<Job> {
+    if name == STORAGE {
+        let job = find(binaries, CLUSTER)?.job(root).named(format!("test-cluster::{STORAGE}"));
+        return Ok(job.with_args(STORAGE_TESTS));
+    }
     let job = lane(binaries, root, name)?.named(format!("e2e::kubernetes::{name}"));
     Ok(job.with_env(SHAPE, "kubernetes"))
 }

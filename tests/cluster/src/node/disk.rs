@@ -159,6 +159,8 @@ fn kubelet(reserved_mib: u64) -> Value {
         "clusterDomain": "cluster.local",
         "clusterDNS": [DNS],
         "resolvConf": "/etc/resolv.conf",
+        // How soon a claim that has grown is seen, among other things.
+        "syncFrequency": "10s",
         // Images cannot be pulled again.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
