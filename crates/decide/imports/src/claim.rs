@@ -66,6 +66,7 @@ pub(crate) fn render(dv: &DataVolume, work: &Work, cluster: &dyn Cluster) -> Res
             let message = format!("The clone doesn't meet the validation requirements: {why}");
             NotYet::new(reasons::CLONE_VALIDATION_FAILED, message)
         })?;
+        original.round_up(&mut spec);
         let (data_source, reference) = data_source(origin);
         (spec.data_source, spec.data_source_ref) = (Some(data_source), Some(reference));
     }
@@ -134,11 +135,9 @@ fn data_source(origin: &Origin) -> (TypedLocalObjectReference, TypedObjectRefere
 struct Original {
     size: Option<i64>,
     mode: Option<String>,
-    class: Option<String>,
-    /// What the claim asked for; a clone in the same class asks for the same.
+    /// What the claim asked for.
     requested: Option<i64>,
     content: String,
-    is_claim: bool,
 }
 
 impl Original {
@@ -191,10 +190,8 @@ impl Original {
                 Ok(Self {
                     size: status.restore_size.as_ref().and_then(bytes),
                     mode: of_claim.and_then(|claim| claim.mode),
-                    class: None,
                     requested: None,
                     content: content.unwrap_or_else(|| content_type(dv).to_owned()),
-                    is_claim: false,
                 })
             }
         }
@@ -208,16 +205,23 @@ impl Original {
             size: capacity.and_then(bytes),
             mode: Some(mode(&spec).to_owned()),
             requested: requested(&spec),
-            class: spec.storage_class_name,
             content: held.unwrap_or(content::KUBEVIRT).to_owned(),
-            is_claim: true,
         }
     }
 
     /// The size of a clone that names none.
-    fn size_for(&self, spec: &PersistentVolumeClaimSpec) -> Option<i64> {
-        let alike = self.is_claim && self.class == spec.storage_class_name && self.mode.as_deref() == Some(mode(spec));
-        if alike { self.requested.or(self.size) } else { self.size }
+    fn size_for(&self) -> Option<i64> {
+        self.size.max(self.requested)
+    }
+
+    /// A clone as large as its source was asked to be becomes as large as the source is: storage rounds sizes up, and makes no
+    /// clone that is smaller.
+    fn round_up(&self, spec: &mut PersistentVolumeClaimSpec) {
+        let (Some(wanted), Some(size)) = (requested(spec), self.size) else { return };
+        if wanted < size && self.requested.is_none_or(|requested| wanted >= requested) {
+            let requests = spec.resources.get_or_insert_default().requests.get_or_insert_default();
+            requests.insert(STORAGE.to_owned(), Wire(size.to_string()));
+        }
     }
 
     /// Why the storage could not make such a clone.
@@ -349,7 +353,7 @@ fn disk_size(
     const MISSING: &str = "PVC Spec is not valid - missing storage size";
     let Some(size) = requested(spec).filter(|size| *size > 0) else {
         // That of a claim has its overhead in it already.
-        return original.and_then(|original| original.size_for(spec)).ok_or_else(|| MISSING.to_owned());
+        return original.and_then(Original::size_for).ok_or_else(|| MISSING.to_owned());
     };
     if size < size::LEAST {
         return Err("PVC Spec is not valid - storage size should be at least 1MiB".to_owned());

@@ -23,6 +23,7 @@ mod status;
 pub mod token;
 mod transfer;
 pub mod upload;
+pub mod users;
 pub mod words;
 
 #[cfg(test)]

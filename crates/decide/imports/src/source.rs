@@ -147,6 +147,12 @@ fn of_registry(registry: &DataVolumeSourceRegistry) -> Result<(), Obstacle> {
             "spec.source.registry.pullMethod node is not supported: images are not fetched through a node. Remove it",
         );
     }
+    let platform = registry.platform.as_ref().and_then(|platform| platform.architecture.as_deref());
+    if platform.is_some_and(|architecture| !architecture.is_empty()) {
+        return refused(
+            "spec.source.registry.platform is not supported: images of this machine's architecture are fetched. Remove it",
+        );
+    }
     if registry.url.as_deref().unwrap_or_default().is_empty() {
         return refused("spec.source.registry.url is empty");
     }

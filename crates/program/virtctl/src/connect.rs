@@ -84,6 +84,11 @@ impl ConnectArgs {
         Ok(Session { client, namespace, server })
     }
 
+    /// The certificates that are trusted to sign the API server's, for other servers of the cluster.
+    pub(crate) async fn authorities(&self) -> anyhow::Result<Vec<Vec<u8>>> {
+        Ok(self.load().await?.root_cert.unwrap_or_default())
+    }
+
     async fn load(&self) -> anyhow::Result<kube::Config> {
         let home = std::env::var_os("HOME").map(PathBuf::from);
         let surroundings = Surroundings {

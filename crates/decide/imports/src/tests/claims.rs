@@ -126,7 +126,13 @@ fn a_clone_is_a_claim_with_a_data_source() {
     let snapshot = |name: &str| json!({"source": {"snapshot": {"namespace": "ns", "name": name}}, "storage": {}});
     let source_ref = |name: &str| json!({"sourceRef": {"kind": "DataSource", "name": name}, "storage": {}});
     for (spec, expected, kind, name) in [
-        (pvc("golden", json!({})), "local ReadWriteMany Block 3221225472", "PersistentVolumeClaim", "golden"),
+        (pvc("golden", json!({})), "local ReadWriteMany Block 4294967296", "PersistentVolumeClaim", "golden"),
+        (
+            pvc("golden", json!({"resources": {"requests": {"storage": "3Gi"}}})),
+            "local ReadWriteMany Block 4294967296",
+            "PersistentVolumeClaim",
+            "golden",
+        ),
         (
             pvc("golden", json!({"storageClassName": "local-immediate"})),
             "local-immediate ReadWriteMany Block 4294967296",
@@ -140,7 +146,7 @@ fn a_clone_is_a_claim_with_a_data_source() {
             "golden",
         ),
         (snapshot("snap"), "local ReadWriteMany Block 5368709120", "VolumeSnapshot", "snap"),
-        (source_ref("os"), "local ReadWriteMany Block 3221225472", "PersistentVolumeClaim", "golden"),
+        (source_ref("os"), "local ReadWriteMany Block 4294967296", "PersistentVolumeClaim", "golden"),
     ] {
         let mut scene = clone_scene(spec.clone());
         scene.pass();

@@ -238,6 +238,7 @@ fn what_this_importer_cannot_do_is_said_and_no_claim_is_made() {
         (json!({"vddk": {}}), "vddk"),
         (json!({"registry": {"imageStream": "x"}}), "imageStream"),
         (json!({"registry": {"url": "docker://x", "pullMethod": "node"}}), "pullMethod"),
+        (json!({"registry": {"url": "docker://x", "platform": {"architecture": "s390x"}}}), "platform"),
     ] {
         let mut scene = Scene::new(source);
         scene.settle();

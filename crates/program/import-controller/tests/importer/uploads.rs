@@ -90,7 +90,7 @@ async fn again() {
     let cut =
         curl(&cluster, "/v1beta1/upload", Some(&token), &["-T", &file, "-X", "POST", "--limit-rate", "1M", "-m", "2"])
             .await;
-    assert_eq!(cut.0, 0, "no answer came: {}", cut.1);
+    assert!([0, 100].contains(&cut.0), "no answer came: {cut:?}");
     cluster.wait("disk", "the failure counts", |status| status.restart_count == Some(1)).await;
     assert_eq!(cluster.phase("disk", "UploadReady").await.restart_count, Some(1));
     // Too large for the claim.
