@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::cdi::{self, DataVolume, DataVolumePhase};
-use api::v1::Volume;
+use api::v1::{Volume, VolumeSource};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::meta;
@@ -124,6 +124,30 @@ pub fn waiting(dv: &DataVolume) -> String {
 /// The claim behind a volume, if it has one. The claim of a DataVolume has the DataVolume's name.
 pub fn claim_name(volume: &Volume) -> Option<&str> {
     volume.source().claim_name().filter(|name| !name.is_empty())
+}
+
+/// The claim whose data a disk shows: its own, or the one under an ephemeral disk.
+pub fn claim_under(volume: &Volume) -> Option<&str> {
+    let base = match volume.source() {
+        VolumeSource::Ephemeral(source) => source.persistent_volume_claim.as_ref(),
+        VolumeSource::DataVolume(_)
+        | VolumeSource::PersistentVolumeClaim(_)
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::CloudInitConfigDrive(_)
+        | VolumeSource::CloudInitNoCloud(_)
+        | VolumeSource::ConfigMap(_)
+        | VolumeSource::ContainerDisk(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::DownwardApi(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::HostDisk(_)
+        | VolumeSource::Secret(_)
+        | VolumeSource::ServiceAccount(_)
+        | VolumeSource::Sysprep(_)
+        | VolumeSource::Unset => None,
+    };
+    claim_name(volume).or(base.map(|base| base.claim_name.as_str()).filter(|name| !name.is_empty()))
 }
 
 /// Whether the volume can be hot-plugged and unplugged while the guest runs.

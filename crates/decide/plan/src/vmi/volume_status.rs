@@ -68,7 +68,7 @@ fn own(w: &World, volume: &Volume, status: &mut VolumeStatus) {
         let claim_name = Some(volume.name.clone());
         status.memory_dump_volume = Some(DomainMemoryDumpInfo { claim_name, ..DomainMemoryDumpInfo::default() });
     }
-    if let Some(claim) = claims::claim_name(volume) {
+    if let Some(claim) = claims::claim_under(volume) {
         describe(w, w.claims.claim(claim), status);
     }
 }
@@ -170,7 +170,10 @@ fn set(status: &mut VolumeStatus, phase: VolumePhase, reason: &str, message: Str
 /// The entry of a volume that left the spec, for as long as some Pod holds it.
 fn unplugged(mut status: VolumeStatus, attachments: &[&Pod], notes: &mut Vec<Note>) -> Option<VolumeStatus> {
     let holders = || attachments.iter().filter(|pod| hotplug::carries(pod, &status.name));
-    let pod = holders().find(|pod| !pods::is_deleting(pod)).or_else(|| holders().next())?;
+    let stays = |pod: &&&Pod| !pods::is_deleting(pod);
+    // Not from one that does not run yet: it never had the volume.
+    let runs = |pod: &&&Pod| stays(pod) && pods::is_running(pod);
+    let pod = holders().find(runs).or_else(|| holders().find(stays)).or_else(|| holders().next())?;
     let hotplug = status.hotplug_volume.get_or_insert_default();
     hotplug.attach_pod_name = pod.metadata.name.clone();
     hotplug.attach_pod_uid = pod.metadata.uid.clone();

@@ -25,13 +25,14 @@ pub(super) enum Gate {
 
 /// Hotpluggable volumes do not delay a start.
 fn needed_at_start(w: &World) -> impl Iterator<Item = &Volume> {
-    w.vmi.spec.volumes.iter().filter(|volume| volume.is_claim() && !claims::is_hotpluggable(volume))
+    let is_disk = |volume: &&Volume| !volume.is_memory_dump() && claims::claim_under(volume).is_some();
+    w.vmi.spec.volumes.iter().filter(is_disk).filter(|volume| !claims::is_hotpluggable(volume))
 }
 
 pub(super) fn gate(w: &World) -> Gate {
     let mut gate = Gate::Ready;
     for volume in needed_at_start(w) {
-        let Some(claim) = claims::claim_name(volume) else { continue };
+        let Some(claim) = claims::claim_under(volume) else { continue };
         match w.claims.state(claim) {
             State::Ready => {}
             State::WaitsForConsumer if gate == Gate::Ready => gate = Gate::WaitsForConsumer,

@@ -90,3 +90,23 @@ fn a_running_instance_is_not_held_up_by_what_became_of_its_claims() {
         decide(&w).iter().any(|action| matches!(action, Action::Patch { kind: Kind::Pod, patch: Patch::Json(_), .. }))
     );
 }
+
+#[test]
+fn what_lies_under_an_ephemeral_disk_is_waited_for_and_described_like_a_disk() {
+    let volume = json!({"name": "data", "ephemeral": {"persistentVolumeClaim": {"claimName": "base"}}});
+    let pending = || with_volume(vmi("Pending"), volume.clone());
+    let w = with_claim(world(pending(), vec![]), "base", "ImportInProgress");
+    assert!(created(&decide(&w)).is_empty(), "its content is not there yet");
+    let missing = world(pending(), vec![]);
+    let told = written(&missing, &decide(&missing)).unwrap();
+    let why = condition(&told, conditions::SYNCHRONIZED);
+    assert_eq!(why.reason(), reasons::FAILED_PVC_NOT_FOUND, "{}", why.message());
+
+    let scheduling = with_volume(vmi("Scheduling"), volume);
+    let w = with_claim(world(scheduling, vec![pod("ready")]), "base", "Succeeded");
+    let new = written(&w, &decide(&w)).unwrap();
+    let statuses = new.status.unwrap().volume_status;
+    let known = statuses.iter().find(|status| status.name == "data").unwrap();
+    let info = known.persistent_volume_claim_info.as_ref().unwrap();
+    assert_eq!((info.claim_name.as_deref(), info.access_modes.as_slice()), (Some("base"), &["ReadWriteOnce".to_owned()][..]));
+}
