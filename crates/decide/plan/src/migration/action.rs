@@ -83,7 +83,7 @@ impl Doubt<World> for Look {
             Self::NoVmi => stored().is_none(),
             Self::SameState => says_the_same(w, stored()),
             Self::NoTarget => !has_target_among(w, found.iter().filter_map(pod)),
-            Self::GuestNotOn { node } => has_left(stored(), node),
+            Self::GuestNotOn { node } => has_left(w, stored(), node),
         }
     }
 }

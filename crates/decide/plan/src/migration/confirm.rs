@@ -5,6 +5,7 @@ use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 use machinery::names::NodeName;
 
+use super::kinds::{self, Kind};
 use super::world::{World, is_target};
 use crate::meta;
 
@@ -22,6 +23,17 @@ pub(super) fn says_the_same(w: &World, stored: Option<&VirtualMachineInstance>) 
 }
 
 /// Whether the guest is not, or no longer, on this node.
-pub(super) fn has_left(stored: Option<&VirtualMachineInstance>, node: &NodeName) -> bool {
-    stored.and_then(|vmi| vmi.status.as_ref()?.node_name.as_deref()) != Some(node.as_str())
+pub(super) fn has_left(w: &World, stored: Option<&VirtualMachineInstance>, node: &NodeName) -> bool {
+    stored.is_none_or(|vmi| {
+        let named = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
+        named != Some(node.as_str()) || has_received_nothing(w, vmi)
+    })
+}
+
+/// Whether no guest has come with this migration: the VMI still waits for one, and names the node of a Pod that was to
+/// receive it, in this attempt or in an earlier one.
+fn has_received_nothing(w: &World, vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    let waits = vmi.receives() && !vmi.is_running();
+    w.kind() == Kind::Receives && waits && !kinds::owns(&w.migration, state)
 }

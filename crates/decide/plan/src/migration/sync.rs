@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use machinery::names::NodeName;
 
 use super::action::{Action, Look, Own, SHORTLY, delete_pod, note_vmi, patch_pod, patch_vmi, requeue_after};
+use super::confirm::has_left;
 use super::kinds::{self, Kind, RUNNING_PRIORITY};
 use super::world::World;
 use super::{backend, decentralized, start, target, timeouts};
@@ -271,13 +272,10 @@ fn drop_target(w: &World, vmi: &VirtualMachineInstance) -> Vec<Action> {
         // It is the Pod that the VMI names as its own. No guest arrives in it once the failure is recorded.
         return delete(pod, "the migration failed, and the guest is elsewhere");
     }
-    let node = pods::node_name(pod);
-    if node.is_some() && node == vmi.status.as_ref().and_then(|status| status.node_name.as_deref()) {
-        return vec![];
-    }
     let delete = delete(pod, "the migration failed, and the guest is elsewhere");
-    match node {
-        Some(node) => vec![Action::confirm(Look::GuestNotOn { node: NodeName::new(node) }, delete)],
+    match pods::node_name(pod).map(NodeName::new) {
+        Some(node) if has_left(w, Some(vmi), &node) => vec![Action::confirm(Look::GuestNotOn { node }, delete)],
+        Some(_) => vec![],
         None => delete,
     }
 }

@@ -11,7 +11,7 @@ use api::v1::{VirtualMachineInstance, Volume, VolumePhase, VolumeStatus};
 use k8s_openapi::api::core::v1::Pod;
 use render::Attachment;
 
-use super::action::Action;
+use super::action::{Action, Look};
 use super::world::World;
 use crate::claims::{self, State};
 use crate::effect::Why;
@@ -115,6 +115,13 @@ pub(super) fn is_in_use(status: &VolumeStatus) -> bool {
     matches!(status.phase, Some(VolumePhase::Ready | VolumePhase::MountedToPod))
 }
 
+/// Whether the status says that virt-handler has some volume from this Pod.
+fn is_named(vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
+    let plugged = vmi.status.iter().flat_map(|status| &status.volume_status);
+    let mut sources = plugged.filter_map(|status| status.hotplug_volume.as_ref()?.attach_pod_uid.as_deref());
+    sources.any(|uid| uid == meta::uid(&pod.metadata))
+}
+
 /// The attachment Pod with exactly these claims.
 pub(super) fn current<'a>(attachments: &[&'a Pod], cargo_wanted: &BTreeSet<Attachment>) -> Option<&'a Pod> {
     if cargo_wanted.is_empty() {
@@ -140,11 +147,14 @@ pub(super) fn sync(w: &World, launcher: &Pod) -> Result<Vec<Action>, SyncError> 
         actions.extend(attach(w, launcher, &ready, &others)?);
     }
     let current_runs = current.filter(|pod| pods::is_running(pod));
-    for pod in retired(w, &wanted, &ready, current_runs, &others) {
+    let retired = retired(w, &wanted, &ready, current_runs, &others).into_iter().flat_map(|pod| {
         let name = meta::name(&pod.metadata);
         let because = "another attachment Pod holds the volumes that are still plugged";
-        actions.extend(remove(pod, because, reasons::FAILED_DELETE, format!("Deleted attachment pod {name}")));
-    }
+        remove(pod, because, reasons::FAILED_DELETE, format!("Deleted attachment pod {name}"))
+    });
+    let retired: Vec<Action> = retired.collect();
+    // A cache that predates the plug shows neither the volume nor that the guest has it.
+    actions.extend((!retired.is_empty()).then(|| Action::confirm(Look::Current, retired)));
     Ok(actions)
 }
 
@@ -169,7 +179,10 @@ fn retired<'a>(
         .map(|pod| pod.metadata.uid.clone());
     let keep = |pod: &Pod| {
         let is_fallback = fallback.as_ref().is_some_and(|uid| *uid == pod.metadata.uid);
-        pods::is_deleting(pod) || is_fallback || holds(pod)
+        let leaves = || cargo(pod).iter().any(|a| in_use(&a.volume) && !is_wanted(&a.volume));
+        // The guest has nothing from a Pod that does not start. Kept, it would block the next one for ever.
+        let idle = pods::is_pending(pod) && !is_named(&w.vmi, pod) && !leaves();
+        pods::is_deleting(pod) || is_fallback || holds(pod) && !idle
     };
     others.iter().copied().filter(|pod| !keep(pod)).collect()
 }

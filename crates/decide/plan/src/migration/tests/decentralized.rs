@@ -1,6 +1,7 @@
 //! The two sides of a migration between instances.
 
 use super::*;
+use crate::effect::Doubt as _;
 use crate::migration::{Live, concerns, hand_off, needs_stored_instance, start, with_stored_instance};
 
 fn sender(phase: &str) -> Migration {
@@ -354,4 +355,35 @@ fn a_change_for_a_guest_that_has_left_holds_nothing_up() {
     let change = json!({"type": api::conditions::HOT_MEMORY_CHANGE, "status": "True"});
     instance.status_mut().conditions.push(serde_json::from_value(change).unwrap());
     assert_eq!(phase_after(&world(sender("Running"), instance, vec![])), "Succeeded");
+}
+
+/// Until the next Pod is handed over, a waiting VMI names the node of an earlier attempt's Pod. The guest is not there, even if
+/// the next Pod is on the same node.
+#[test]
+fn a_target_goes_with_a_failed_attempt_although_an_earlier_one_was_on_its_node() {
+    let none = || json!({"sourceState": {"migrationUID": "theirs"}, "targetState": {"migrationUID": "uid-of-m"}});
+    for (name, phase, state, goes) in [
+        ("never handed over", "WaitingForSync", none(), true),
+        ("the Pod has just been seen", "Scheduling", none(), true),
+        ("handed over without a guest", "Scheduled", none(), true),
+        ("the guest is here", "Running", json!({"migrationUid": "uid-of-next"}), false),
+    ] {
+        let mut vmi = empty(phase, state);
+        vmi.status_mut().node_name = Some("n2".into());
+        let w = receives(receiver("Failed"), vmi, vec![target("running")]);
+        let confirm = decide(&w).into_iter().find_map(|action| match action {
+            Action::Confirm { look: look @ Look::GuestNotOn { .. }, then } => Some((look, then)),
+            _ => None,
+        });
+        assert_eq!(confirm.is_some(), goes, "{name}");
+        let Some((look, then)) = confirm else { continue };
+        assert!(matches!(then.first(), Some(Action::Delete { kind: Of::Pod, name, .. }) if name == "target"), "{name}");
+        let stored = |state: Value| {
+            let mut vmi = empty("Scheduled", state);
+            vmi.status_mut().node_name = Some("n2".into());
+            vec![Object::Vmi(Box::new(vmi))]
+        };
+        assert!(look.holds(&w, &stored(none())), "{name}");
+        assert!(!look.holds(&w, &stored(course("handed off"))), "{name}: the cache was late");
+    }
 }

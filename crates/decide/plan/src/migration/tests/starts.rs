@@ -49,8 +49,9 @@ fn a_live_look_agrees_with_the_cache_or_does_not() {
     assert!(!says_the_same(&w, None));
     assert!(says_the_same(&pending(), None), "neither says anything");
     let (here, elsewhere) = (NodeName::new("n1"), NodeName::new("n2"));
-    assert!(!has_left(Some(&vmi(Value::Null)), &here));
-    assert!(has_left(Some(&vmi(Value::Null)), &elsewhere) && has_left(None, &here));
+    let w = world(migration("Failed"), vmi(Value::Null), vec![]);
+    assert!(!has_left(&w, Some(&vmi(Value::Null)), &here));
+    assert!(has_left(&w, Some(&vmi(Value::Null)), &elsewhere) && has_left(&w, None, &here));
 }
 
 #[test]

@@ -39,6 +39,59 @@ fn going(mut pod: Pod) -> Pod {
     pod
 }
 
+/// Here c was plugged and never bound, so the Pod with a and c does not start; then c left, and d came.
+#[test]
+fn a_pod_that_does_not_start_makes_way_although_the_guest_has_one_of_its_volumes() {
+    let stuck = || aged(attachment("a2", &["a", "c"], "Pending"), 20);
+    let one = || attachment("a1", &["a"], "Running");
+    let statuses = ["a:Ready", "c:Detaching"];
+    let w = running(&["a", "d"], &statuses, vec![one(), stuck()]);
+    assert_eq!(deleted(&decide(&w)), ["a2"]);
+    assert_eq!(
+        created(&decide(&running(&["a", "d"], &statuses, vec![one()]))).len(),
+        1,
+        "then there is room for the next"
+    );
+    // A cache of Pods can be behind that of VMIs: virt-handler has the volume from this one.
+    let mut named = w.clone();
+    for entry in &mut Arc::make_mut(&mut named.vmi).status_mut().volume_status {
+        if let Some(plugged) = entry.hotplug_volume.as_mut().filter(|_| entry.name == "a") {
+            plugged.attach_pod_uid = Some("a2-uid".into());
+        }
+    }
+    assert!(deleted(&decide(&named)).is_empty());
+}
+
+#[test]
+fn a_disk_that_leaves_is_with_the_pod_that_runs() {
+    let stuck = aged(attachment("a2", &["a", "b"], "Pending"), 20);
+    let w = running(&[], &["a:Ready"], vec![attachment("a1", &["a"], "Running"), stuck]);
+    let actions = decide(&w);
+    assert!(deleted(&actions).is_empty(), "the guest has a: {actions:#?}");
+    let new = written(&w, &actions).expect("where it is from").status.expect("a status");
+    let a = new.volume_status.iter().find(|entry| entry.name == "a").expect("its entry");
+    assert_eq!(a.hotplug_volume.as_ref().and_then(|plugged| plugged.attach_pod_name.as_deref()), Some("a1"));
+}
+
+/// The cache of a new leader can predate the plug: then it shows a Pod that nothing uses, and the guest has the disk from it.
+#[test]
+fn an_attachment_pod_goes_only_if_a_live_read_finds_the_instance_unchanged() {
+    let w = running(&[], &[], vec![attachment("a1", &["a"], "Running")]);
+    let actions = decide(&w);
+    assert!(!actions.iter().any(|action| matches!(action, Action::Delete { .. })), "{actions:#?}");
+    let looked = actions.iter().find_map(|action| match action {
+        Action::Confirm { look: look @ Look::Current, then } => Some((look, then)),
+        _ => None,
+    });
+    let (look, then) = looked.expect("a live read");
+    assert_eq!(deleted(then), ["a1"]);
+    let plugged = running(&["a"], &["a:Ready"], vec![]).vmi;
+    let mut plugged = (*plugged).clone();
+    plugged.metadata.resource_version = Some("2".into());
+    assert!(!look.holds(&w, &[Object::Vmi(Box::new(plugged))]));
+    assert!(look.holds(&w, &[Object::Vmi(Box::new((*w.vmi).clone()))]));
+}
+
 /// Volumes, statuses and Pods → the cargo of a Pod that is made, and the Pods that go.
 #[test]
 fn the_attachment_pods_follow_the_volumes() {

@@ -197,13 +197,14 @@ fn created(actions: &[Action]) -> Vec<&Pod> {
         .collect()
 }
 
-/// The names of Pods that are deleted at once.
+/// The names of Pods that are deleted without grace, at once or if the VMI is found unchanged.
 fn deleted(actions: &[Action]) -> Vec<&str> {
     actions
         .iter()
-        .filter_map(|action| match action {
-            Action::Delete { kind: Kind::Pod, name, grace_seconds: Some(0), .. } => Some(name.as_str()),
-            _ => None,
+        .flat_map(|action| match action {
+            Action::Delete { kind: Kind::Pod, name, grace_seconds: Some(0), .. } => vec![name.as_str()],
+            Action::Confirm { look: Look::Current, then } => deleted(then),
+            _ => vec![],
         })
         .collect()
 }

@@ -59,3 +59,19 @@ fn a_target_whose_migration_is_gone_is_removed_unless_the_guest_may_be_in_it() {
         assert!(!removes(&w), "{name}: its migration is there");
     }
 }
+
+/// It was requested by a process that no longer leads, and came when its migration was gone.
+#[test]
+fn a_receiver_does_not_wait_in_the_pod_of_a_migration_that_is_gone() {
+    for (name, phase, stray, expected) in [
+        ("it has just come", "WaitingForSync", target("new", None), true),
+        ("it was taken for the Pod of the next guest", "Scheduling", target("ready", Some("n2")), true),
+        ("it is handed over", "Scheduled", target("ready", Some("n1")), false),
+        ("it goes", "Scheduling", target("terminating", Some("n2")), false),
+    ] {
+        let mut vmi = vmi(phase);
+        let notes = vmi.metadata.annotations.get_or_insert_default();
+        notes.insert(api::annotations::CREATE_MIGRATION_TARGET.into(), "true".into());
+        assert_eq!(removes(&world(vmi, vec![stray])), expected, "{name}");
+    }
+}
