@@ -36,6 +36,11 @@ pub fn class_of(claim: &PersistentVolumeClaim) -> Option<&str> {
     old.or(named).map(String::as_str)
 }
 
+/// Whether claims of a class get their volume only when a Pod that uses them is scheduled.
+pub fn waits_for_consumer(class: &StorageClass) -> bool {
+    class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+}
+
 /// Whether claims of a class may grow.
 pub fn allows_growth(class: &StorageClass) -> bool {
     class.allow_volume_expansion == Some(true)

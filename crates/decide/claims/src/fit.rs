@@ -38,7 +38,7 @@ pub fn best<'a, V: Borrow<PersistentVolume>>(
         })
     };
     if let Some(own) = candidates().find(|volume| is_bound_to(volume, claim)) {
-        return Some(own).filter(reachable);
+        return Some(own); // wherever it is: the scheduler looks at it, too
     }
     if matches!(when, When::Later) {
         return None;

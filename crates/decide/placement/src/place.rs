@@ -9,6 +9,7 @@ use machinery::quantity::Quantity;
 
 use crate::resources::{Amounts, requests};
 use crate::rules;
+use crate::volumes::{Storage, Wants};
 
 /// A node and its Pods.
 #[derive(Debug, Clone)]
@@ -27,23 +28,37 @@ pub struct Unschedulable {
     pub message: String,
 }
 
-/// Of the feasible nodes, chooses the one that stays least allocated, then the one with the fewest Pods, then the first
-/// by name. Deterministic.
-pub fn place(pod: &Pod, nodes: &[NodeView]) -> Result<String, Unschedulable> {
+/// Where a Pod goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    pub node: String,
+    /// Whether claims have to be bound first.
+    pub waits: bool,
+    /// The claims that have to be told the node.
+    pub select: Vec<String>,
+}
+
+/// Of the feasible nodes, chooses the one where most of the Pod's claims are in use that only one node may use, then the
+/// one that stays least allocated, then the one with the fewest Pods, then the first by name. Deterministic.
+pub fn place(pod: &Pod, nodes: &[NodeView], storage: &Storage) -> Result<Placed, Unschedulable> {
     if nodes.is_empty() {
         return Err(Unschedulable { message: "no nodes available to schedule pods".into() });
     }
     if let Some(rule) = rules::unknown_rule(pod) {
         return Err(Unschedulable { message: format!("0/{} nodes are available: {rule}.", nodes.len()) });
     }
+    let volumes = storage
+        .wants(pod)
+        .map_err(|why| Unschedulable { message: format!("0/{} nodes are available: {why}.", nodes.len()) })?;
+    let taken = nodes.iter().find_map(|view| volumes.taken(pod, view));
     let wanted = requests(pod);
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    let mut best: Option<(Score<'_>, &NodeView)> = None;
+    let mut best: Option<((usize, Score<'_>), &NodeView)> = None;
     for view in nodes {
         let room = Room::of(view);
-        let objections = objections(pod, &wanted, view, &room, nodes);
+        let objections = objections(pod, &wanted, &volumes, taken, view, &room, nodes);
         if objections.is_empty() {
-            let score = room.score(&wanted, view);
+            let score = (volumes.in_use_here(pod, view), room.score(&wanted, view));
             if best.as_ref().is_none_or(|(best, _)| score > *best) {
                 best = Some((score, view));
             }
@@ -53,7 +68,10 @@ pub fn place(pod: &Pod, nodes: &[NodeView]) -> Result<String, Unschedulable> {
         }
     }
     match best {
-        Some((_, view)) => Ok(view.node.metadata.name.clone().unwrap_or_default()),
+        Some((_, view)) => {
+            let (waits, select) = volumes.waiting();
+            Ok(Placed { node: view.node.metadata.name.clone().unwrap_or_default(), waits, select })
+        }
         None => Err(Unschedulable { message: explain(nodes.len(), reasons) }),
     }
 }
@@ -65,7 +83,15 @@ fn explain(nodes: usize, reasons: BTreeMap<String, usize>) -> String {
 }
 
 /// Why this node does not fit: the first failing rule, except that for resources all shortages are listed.
-fn objections(pod: &Pod, wanted: &Amounts, view: &NodeView, room: &Room, nodes: &[NodeView]) -> Vec<String> {
+fn objections(
+    pod: &Pod,
+    wanted: &Amounts,
+    volumes: &Wants<'_>,
+    taken: Option<&'static str>,
+    view: &NodeView,
+    room: &Room,
+    nodes: &[NodeView],
+) -> Vec<String> {
     let node = &view.node;
     let one = |text: &str| vec![text.to_owned()];
     if rules::is_cordoned(pod, node) {
@@ -84,6 +110,9 @@ fn objections(pod: &Pod, wanted: &Amounts, view: &NodeView, room: &Room, nodes: 
     let shortages = room.shortages(wanted);
     if !shortages.is_empty() {
         return shortages;
+    }
+    if let Some(why) = taken.or_else(|| volumes.objection(view)) {
+        return one(why);
     }
     if !rules::has_companions(pod, view, nodes) {
         return one("node(s) didn't match pod affinity rules");

@@ -6,7 +6,12 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{NodeView, place, unscheduled};
+use super::{NodeView, Storage, unscheduled};
+
+/// Of Pods without claims.
+fn place(pod: &Pod, nodes: &[NodeView]) -> Result<String, super::Unschedulable> {
+    super::place(pod, nodes, &Storage::default()).map(|placed| placed.node)
+}
 
 fn pod(name: &str, spec: Value) -> Pod {
     let mut object = json!({"metadata": {"name": name, "namespace": "default", "labels": {"app": name}}, "spec": spec});

@@ -6,15 +6,19 @@
 
 use std::time::Duration;
 
+use claims::claim::SELECTED_NODE;
 use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use machinery::rights::{Identity, Program, Right, Verb};
-use placement::{Assumed, forget_bound, place, queue, unscheduled, views};
+use placement::{Assumed, Storage, forget_bound, place, queue, unscheduled, views};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +30,10 @@ const SETTLE: Duration = Duration::from_millis(5);
 const RIGHTS: &[Right] = &[
     Right::watch::<Pod>(),
     Right::watch::<Node>(),
+    Right::watch::<PersistentVolumeClaim>(),
+    Right::on::<PersistentVolumeClaim>(&[Verb::Patch]),
+    Right::watch::<PersistentVolume>(),
+    Right::watch::<StorageClass>(),
     Right::on::<Pod>(&[Verb::Create]).of("binding"),
     Right::on_status::<Pod>(&[Verb::Patch]),
 ];
@@ -47,33 +55,40 @@ struct Scheduler {
     client: Client,
     pods: Store<Pod>,
     nodes: Store<Node>,
+    claims: Store<PersistentVolumeClaim>,
+    volumes: Store<PersistentVolume>,
+    classes: Store<StorageClass>,
     assumed: Assumed,
 }
 
 /// Schedules until shutdown.
 pub async fn run(client: Client, shutdown: CancellationToken) -> Result<(), Error> {
-    let (pods, pod_writer) = reflector::store();
-    let (nodes, node_writer) = reflector::store();
-    let config = watcher::Config::default();
-    let pod_events = watcher::watcher(Api::<Pod>::all(client.clone()), config.clone()).default_backoff();
-    let node_events = watcher::watcher(Api::<Node>::all(client.clone()), config).default_backoff();
-    let mut pod_events = std::pin::pin!(reflector::reflector(pod_writer, pod_events));
-    let mut node_events = std::pin::pin!(reflector::reflector(node_writer, node_events));
-    let mut scheduler = Scheduler { client, pods, nodes, assumed: Assumed::new() };
-    let (mut pods_known, mut nodes_known) = (false, false);
+    let (pods, pod_events) = watched::<Pod>(&client);
+    let (nodes, node_events) = watched::<Node>(&client);
+    let (claims, claim_events) = watched::<PersistentVolumeClaim>(&client);
+    let (volumes, volume_events) = watched::<PersistentVolume>(&client);
+    let (classes, class_events) = watched::<StorageClass>(&client);
+    let mut events = futures::stream::select_all([
+        told("Pods", pod_events),
+        told("nodes", node_events),
+        told("claims", claim_events),
+        told("volumes", volume_events),
+        told("storage classes", class_events),
+    ]);
+    let mut scheduler = Scheduler { client, pods, nodes, claims, volumes, classes, assumed: Assumed::new() };
+    // With an incomplete cache a full node would look empty, and a bound claim unbound.
+    let mut unknown = 5_usize;
     let mut relook = tokio::time::interval(RELOOK);
     let mut dirty = false;
     loop {
         let settle = async { if dirty { tokio::time::sleep(SETTLE).await } else { std::future::pending().await } };
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            event = pod_events.next() => match event {
-                None => return Err(Error::WatchEnded("Pods")),
-                Some(event) => pods_known |= noted(&event, "Pods"),
-            },
-            event = node_events.next() => match event {
-                None => return Err(Error::WatchEnded("nodes")),
-                Some(event) => nodes_known |= noted(&event, "nodes"),
+            event = events.next() => match event {
+                None => return Err(Error::WatchEnded("all kinds")),
+                Some(News::Ended(kind)) => return Err(Error::WatchEnded(kind)),
+                Some(News::Complete) => unknown = unknown.saturating_sub(1),
+                Some(News::Changed) => {}
             },
             _ = relook.tick() => {}
             () = settle => {
@@ -82,9 +97,40 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> Result<(), Erro
                 continue;
             }
         }
-        // With an incomplete cache a full node would look empty.
-        dirty = pods_known && nodes_known;
+        dirty = unknown == 0;
     }
+}
+
+/// What a watch tells.
+enum News {
+    /// The first list is complete.
+    Complete,
+    Changed,
+    Ended(&'static str),
+}
+
+type Events<K> = BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>;
+
+fn watched<K>(client: &Client) -> (Store<K>, Events<K>)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+    let events = watcher::watcher(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff();
+    (store, reflector::reflector(writer, events).boxed())
+}
+
+/// The news of a watch; at its end that it has ended.
+fn told<K: 'static>(kind: &'static str, events: Events<K>) -> BoxStream<'static, News>
+where
+    K: Send,
+{
+    let mut complete = false;
+    let news = events.map(move |event| match noted(&event, kind) && !std::mem::replace(&mut complete, true) {
+        true => News::Complete,
+        false => News::Changed,
+    });
+    news.chain(futures::stream::once(async move { News::Ended(kind) })).boxed()
 }
 
 /// Whether the event completes the initial list of a kind.
@@ -105,18 +151,47 @@ impl Scheduler {
             return;
         }
         let mut views = views(&pods, self.nodes.state(), &self.assumed);
+        let storage =
+            Storage { claims: self.claims.state(), volumes: self.volumes.state(), classes: self.classes.state() };
         for pod in waiting {
-            match place(&pod, &views) {
-                Ok(node) => {
-                    if self.bind(&pod, &node).await
-                        && let Some(view) = views.iter_mut().find(|view| view.node.name_any() == node)
-                    {
+            match place(&pod, &views, &storage) {
+                Ok(placed) => {
+                    // Its place is kept while its volumes are made, as far as this round goes.
+                    let kept = match placed.waits {
+                        true => self.select(&pod, &placed.select, &placed.node, &storage).await,
+                        false => self.bind(&pod, &placed.node).await,
+                    };
+                    if kept && let Some(view) = views.iter_mut().find(|view| view.node.name_any() == placed.node) {
                         view.pods.push(pod);
                     }
                 }
                 Err(reason) => self.explain(&pod, &reason.message).await,
             }
         }
+    }
+
+    /// Tells claims the node that their Pod is going to run on. When they are bound, the Pod is placed again.
+    async fn select(&self, pod: &Pod, names: &[String], node: &str, storage: &Storage) -> bool {
+        let namespace = pod.namespace().unwrap_or_default();
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
+        for name in names {
+            let of = |claim: &&std::sync::Arc<PersistentVolumeClaim>| {
+                claim.namespace().as_deref() == Some(&namespace) && claim.name_any() == *name
+            };
+            let Some(claim) = storage.claims.iter().find(of) else { return false };
+            let patch = json!({"metadata": {
+                "uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version,
+                "annotations": {SELECTED_NODE: node},
+            }});
+            match api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Ok(_) => tracing::info!(%namespace, claim = name, %node, "node selected for a claim"),
+                Err(err) => {
+                    tracing::debug!(%namespace, claim = name, error = %err, "selecting a node for a claim is tried again");
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     async fn bind(&mut self, pod: &Pod, node: &str) -> bool {

@@ -2,11 +2,12 @@
 
 use hostfs::beneath::{OFlags, Root};
 use volumeplan::{
-    Code, Kind, Lookup, PoolId, Publication, Publish, Publishing, Range, Refusal, Users, Volume, VolumeId,
+    Code, Kind, Lookup, NodeName, PoolId, Publication, Publish, Publishing, Range, Refusal, Users, Volume, VolumeId,
 };
 
 use crate::engine::{Engine, Usage};
 use crate::error::{Context as _, Result};
+use crate::loops::Loops;
 use crate::pool::{DATA, DISK, Entry};
 use crate::target::{Target, identity};
 use crate::tree;
@@ -187,6 +188,28 @@ impl Engine {
             }
         }
         Ok(capacity)
+    }
+
+    /// Shows the Pods of all nodes the size of a volume that has grown: for nodes that are on one machine.
+    pub fn grow_devices(&self, id: &str) -> Result<()> {
+        let id = VolumeId::find(id, self.reach())?;
+        let _lock = self.pool.locks.content(&id)?;
+        if self.existing(&id)?.kind == Kind::Filesystem {
+            return Ok(());
+        }
+        let file = self.pool.disk::<Volume>(&id, false)?;
+        let publications = self.publications(&id)?;
+        let mut nodes: Vec<&NodeName> = publications.iter().map(|publication| &publication.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        for node in nodes {
+            let loops = Loops::new(&self.config.dev, &node.tag());
+            for device in loops.of(&file, id.as_str())? {
+                self.pool.steps.before("grow a loop device");
+                loops.grow(&device)?;
+            }
+        }
+        Ok(())
     }
 
     /// How full a volume is that is published at this path.

@@ -39,8 +39,8 @@ pub fn system() -> embedded::System {
     embedded::System {
         namespace: api::config::DEFAULT_INSTALL_NAMESPACE.to_owned(),
         priority_classes: vec![critical],
-        roles: api::users::roles(),
-        bindings: api::users::bindings(),
+        roles: [api::users::roles(), imports::users::roles()].concat(),
+        bindings: [api::users::bindings(), imports::users::bindings()].concat(),
     }
 }
 
@@ -51,6 +51,8 @@ pub fn programs() -> Vec<rights::Program> {
         virt_api::program(),
         virt_handler::program(),
         pod_runner::program(),
+        volume_controller::program(),
+        import_controller::program(),
     ]
 }
 
@@ -264,6 +266,8 @@ mod tests {
         let controller = ("system:serviceaccount:kubevirt:kubevirt-controller", "x");
         let api = ("system:serviceaccount:kubevirt:kubevirt-apiserver", "x");
         let scheduler = ("system:kube-scheduler", "x");
+        let volumes = ("system:serviceaccount:kubevirt:volume-controller", "x");
+        let importer = ("system:serviceaccount:kubevirt:ferrovirt-importer", "x");
         let stranger = ("eve", "x");
         let (here, there) = ("kubevirt", "default");
         let table = [
@@ -294,6 +298,22 @@ mod tests {
             (scheduler, "create", "", "pods/binding", there, true),
             (scheduler, "patch", "", "pods/status", there, true),
             (scheduler, "delete", "", "pods", there, false),
+            (scheduler, "patch", "", "persistentvolumeclaims", there, true),
+            (scheduler, "delete", "", "persistentvolumeclaims", there, false),
+            (volumes, "create", "", "persistentvolumes", there, true),
+            (volumes, "patch", "", "persistentvolumeclaims/status", there, true),
+            (volumes, "delete", "", "persistentvolumeclaims", there, false),
+            (volumes, "list", "", "secrets", there, false),
+            (volumes, "create", "snapshot.storage.k8s.io", "volumesnapshotcontents", there, true),
+            (volumes, "delete", "snapshot.storage.k8s.io", "volumesnapshots", there, false),
+            (importer, "create", "", "persistentvolumeclaims", there, true),
+            (importer, "delete", "", "persistentvolumeclaims", there, false),
+            (importer, "update", "", "persistentvolumeclaims", there, false),
+            (importer, "create", "", "persistentvolumes", there, false),
+            (importer, "get", "", "secrets", there, true),
+            (importer, "list", "", "secrets", there, false),
+            (importer, "patch", "cdi.kubevirt.io", "datavolumes/status", there, true),
+            (importer, "patch", "cdi.kubevirt.io", "datavolumes", there, false),
             (stranger, "get", "kubevirt.io", "virtualmachines", there, false),
         ];
         for ((name, group), verb, api_group, resource, namespace, allowed) in table {

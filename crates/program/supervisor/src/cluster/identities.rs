@@ -19,6 +19,14 @@ pub const VOLUMES: Subject<'_> = Subject {
     organization: Some("system:serviceaccounts"),
     serves: &[],
 };
+pub const IMPORTER: Subject<'_> = Subject {
+    common_name: "system:serviceaccount:kubevirt:ferrovirt-importer",
+    organization: Some("system:serviceaccounts"),
+    serves: &[],
+};
+/// The server of uploads.
+pub const UPLOAD_PROXY: Subject<'_> =
+    Subject { common_name: "cdi-uploadproxy", organization: None, serves: &["127.0.0.1", "localhost"] };
 pub const SCHEDULER: Subject<'_> = Subject { common_name: "system:kube-scheduler", organization: None, serves: &[] };
 /// virt-api's client certificate for virt-handler.
 pub const HANDLER_CLIENT: Subject<'_> =

@@ -41,6 +41,11 @@ impl Layout {
         self.root.join("pool")
     }
 
+    /// Where images are kept while they are converted, on the file system of the pool.
+    pub fn imports(&self) -> PathBuf {
+        self.root.join("imports")
+    }
+
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")
     }

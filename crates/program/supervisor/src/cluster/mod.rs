@@ -12,6 +12,7 @@ pub mod dialer;
 pub mod fabric;
 pub mod identities;
 mod identity;
+mod imports;
 pub mod kubeconfig;
 pub mod layout;
 pub mod lock;
@@ -81,12 +82,14 @@ impl Cluster {
         }
         let listener = listen(options.port, record.api_port)?;
         record.api_port = listener.local_addr().context("cannot read the listener's address")?.port();
+        let uploads = imports::listen(record.upload_port)?;
+        record.upload_port = uploads.local_addr().context("cannot read the listener's address")?.port();
         record.supervisor = ProcessId::current().ok();
         record.save(&layout)?;
 
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let started = serve(&layout, &record, listener, &options, &shutdown, &mut tasks, progress).await;
+        let started = serve(&layout, &record, listener, uploads, &options, &shutdown, &mut tasks, progress).await;
         let (admin, kvm) = match started {
             Ok(started) => started,
             Err(err) => {
@@ -161,6 +164,7 @@ async fn serve(
     layout: &Layout,
     record: &Record,
     loopback: TcpListener,
+    uploads: TcpListener,
     options: &Options,
     shutdown: &CancellationToken,
     tasks: &mut JoinSet<(&'static str, Result<()>)>,
@@ -183,12 +187,14 @@ async fn serve(
     let images = layout.images();
     let pins = virt_api::PinImages(Box::new(move |reference| pod_runner::images::pinned(&images, reference)));
     let admission = Arc::<virt_api::Admission>::default();
+    let tokens = imports::tokens(layout)?;
+    let importer = import_controller::Hooks { tokens: tokens.clone() };
     let server = embedded::Server::open(embedded::Config {
         store_path: layout.store(),
         client_ca_pem: pki.ca_pem().to_owned(),
         cert_pem: pair.cert,
         key_pem: pair.key,
-        hooks: vec![Arc::new(pins), admission.clone()],
+        hooks: vec![Arc::new(pins), admission.clone(), Arc::new(importer)],
         system: bootstrap::system(),
     })
     .await
@@ -230,9 +236,21 @@ async fn serve(
     let kvm = kvm.await.context("the KVM probe panicked")?;
     bootstrap::kubevirt(&admin, kvm.is_ok()).await?;
     bootstrap::forget_nodes(&admin).await?;
-    let _engine = engine.await.context("opening the pool of volumes panicked")??;
+    let engine = engine.await.context("opening the pool of volumes panicked")??;
     storage::make_classes(&admin).await?;
     bootstrap::follow_configuration(api_client, admin.clone(), admission, shutdown.clone(), tasks).await?;
+
+    let volumes = kubeconfig::client(identity("volume-controller", &identities::VOLUMES)?).await?;
+    let config = volume_controller::Config { client: volumes, engine: engine.clone() };
+    let stop = shutdown.clone();
+    tasks.spawn(
+        async move { ("the volume controller", volume_controller::run(config, stop).await.map_err(Into::into)) },
+    );
+
+    let importer = kubeconfig::client(identity("importer", &identities::IMPORTER)?).await?;
+    let config = imports::config(layout, &pki, importer, engine, tokens, uploads)?;
+    let stop = shutdown.clone();
+    tasks.spawn(async move { ("the importer", import_controller::run(config, stop).await.map_err(Into::into)) });
 
     let scheduler = kubeconfig::client(identity("scheduler", &identities::SCHEDULER)?).await?;
     let stop = shutdown.clone();

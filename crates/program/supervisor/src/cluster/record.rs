@@ -19,6 +19,9 @@ pub const MAX_NODES: u8 = 16;
 pub struct Record {
     /// The port on the host's loopback; kept so that a kubeconfig stays valid across restarts.
     pub api_port: u16,
+    /// The port for uploads on the host's loopback.
+    #[serde(default)]
+    pub upload_port: u16,
     pub nodes: Vec<NodeRecord>,
     pub supervisor: Option<ProcessId>,
 }
