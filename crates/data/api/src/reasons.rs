@@ -176,6 +176,12 @@ pub const VOLUME_MOUNTED_TO_POD: &str = "VolumeMountedToPod";
 pub const VOLUME_UNMOUNTED_FROM_POD: &str = "VolumeUnMountedFromPod";
 /// The guest sees the volume.
 pub const VOLUME_READY: &str = "VolumeReady";
+/// The guest's memory is being written to a volume.
+pub const MEMORY_DUMP_IN_PROGRESS: &str = "MemoryDumpInProgress";
+/// The guest's memory has been written to a volume.
+pub const MEMORY_DUMP_COMPLETED: &str = "MemoryDumpCompleted";
+/// The guest's memory could not be written to a volume.
+pub const MEMORY_DUMP_FAILED: &str = "MemoryDumpFailed";
 
 // Why a virtual machine's last reconcile failed.
 

@@ -82,6 +82,19 @@ pub struct MigrationOptions {
     pub compression: Option<String>,
     /// Volumes that both Pods see: their disks are not copied.
     pub shared_volumes: Vec<String>,
+    /// Volumes that are on other claims at the target.
+    pub moved_volumes: Vec<MovedVolume>,
+}
+
+/// A volume that has another claim at the target of a migration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MovedVolume {
+    pub volume: String,
+    /// The claim is a block device.
+    pub block: bool,
+    /// The volume comes through an attachment Pod.
+    pub plugged: bool,
 }
 
 impl Default for MigrationOptions {
@@ -100,6 +113,7 @@ impl Default for MigrationOptions {
             downtime_tuning: None,
             compression: None,
             shared_volumes: Vec::new(),
+            moved_volumes: Vec::new(),
         }
     }
 }

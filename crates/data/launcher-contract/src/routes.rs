@@ -10,6 +10,7 @@
 //! | `PUT` [`MIGRATE`] | [`MigrateRequest`](crate::migration::MigrateRequest) | `{}` once the transfer has begun |
 //! | `PUT` [`SETTLE_MIGRATION`] | [`SettleRequest`](crate::migration::SettleRequest) | `{}` |
 //! | `PUT` [`ABORT_MIGRATION`], [`FINALIZE_TARGET`] | [`MigrationRequest`](crate::migration::MigrationRequest) | `{}` |
+//! | `PUT` [`MEMORY_DUMP`] | [`MemoryDumpRequest`](crate::types::MemoryDumpRequest) | `{}` once the dump has begun |
 //! | `POST` [`AGENT`] | [`AgentRequest`](crate::types::AgentRequest) | [`AgentReply`](crate::types::AgentReply) |
 //!
 //! A refusal is a 4xx or 5xx with a [`Refusal`](crate::types::Refusal).
@@ -22,4 +23,5 @@ pub const MIGRATE: &str = "/v1/migrate";
 pub const SETTLE_MIGRATION: &str = "/v1/settle-migration";
 pub const ABORT_MIGRATION: &str = "/v1/abort-migration";
 pub const FINALIZE_TARGET: &str = "/v1/finalize-target";
+pub const MEMORY_DUMP: &str = "/v1/memory-dump";
 pub const AGENT: &str = "/v1/agent";

@@ -1,5 +1,6 @@
 //! The documents of the protocol. Fields are only ever added; unknown fields are ignored.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use api::v1::{SMBiosConfiguration, VirtualMachineInstance, VirtualMachineInstanceGuestOSInfo};
@@ -43,6 +44,21 @@ pub struct LauncherState {
     pub migration: Option<MigrationState>,
     /// Sentences about disk images that are smaller than their claims, because the claims' file systems are.
     pub small_volumes: Vec<String>,
+    /// The current or last dump of the guest's memory.
+    pub memory_dump: Option<MemoryDump>,
+}
+
+/// A dump of the guest's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryDump {
+    /// The plugged volume that it goes to.
+    pub volume: String,
+    /// The file on it.
+    pub file: String,
+    pub started_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
+    /// Why there is none, for users.
+    pub failure: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -227,6 +243,8 @@ pub struct SyncOptions {
     pub reserved_bytes: u64,
     /// Disks grow with their claims.
     pub expand_disks: bool,
+    /// Volumes that are mounted for the guest beside those of the Pod: it is to have these plugged in, and no others.
+    pub plugged_volumes: BTreeSet<String>,
 }
 
 /// What a network plugin has given the Pod on a bridged network, for the guest to have.
@@ -254,6 +272,14 @@ pub struct LeaseRoute {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CommandRequest {
     pub vmi_uid: VmiUid,
+}
+
+/// A command to dump the guest's memory to a file on a plugged volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemoryDumpRequest {
+    pub vmi_uid: VmiUid,
+    pub volume: String,
+    pub file: String,
 }
 
 /// Commands without arguments besides the VMI's UID.
@@ -393,6 +419,13 @@ mod tests {
             shutdown_requested_at: Some("2026-11-15T11:00:00Z".parse().unwrap()),
             last_error: Some("no".into()),
             migration: Some(MigrationState { uid: "m".into(), ..Default::default() }),
+            memory_dump: Some(MemoryDump {
+                volume: "dump".into(),
+                file: "memory.dump".into(),
+                started_at: Timestamp::UNIX_EPOCH,
+                ended_at: None,
+                failure: Some("full".into()),
+            }),
             small_volumes: vec!["small".into()],
         };
         let text = serde_json::to_string(&state).unwrap();

@@ -22,6 +22,17 @@ pub fn is_plugged(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
         || status(vmi, &volume.name).is_some_and(|status| status.hotplug_volume.is_some())
 }
 
+/// Whether a volume gets another claim by a migration.
+pub fn moves(vmi: &VirtualMachineInstance, volume: &str) -> bool {
+    let mut moved = vmi.status.iter().flat_map(|status| &status.migrated_volumes);
+    moved.any(|moved| moved.volume_name == volume)
+}
+
+/// The size of the disk of a volume that [`moves`].
+pub fn moved_size(vmi: &VirtualMachineInstance, volume: &str) -> Option<u64> {
+    status(vmi, volume)?.size.and_then(|size| u64::try_from(size).ok())
+}
+
 /// The device name of a disk in the guest that is running or has been.
 pub(crate) fn target<'a>(vmi: &'a VirtualMachineInstance, volume: &str) -> Option<&'a str> {
     status(vmi, volume).map(|status| status.target.as_str()).filter(|target| !target.is_empty())

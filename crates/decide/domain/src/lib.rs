@@ -12,12 +12,14 @@ mod facts;
 mod migrate;
 mod observed;
 mod paths;
+mod plug;
 pub mod xml;
 
 pub use convert::{convert, disk, guest_uuid};
 pub use error::Error;
 pub use facts::{BackingImage, DiskFacts, HostFacts, ImageFormat, InterfaceFacts, Location, Storage};
-pub use migrate::{Readdress, with_recovery_monitor};
+pub use migrate::{Readdress, relocated, with_recovery_monitor};
 pub use observed::{Observed, ObservedDisk, ObservedInterface};
 pub use paths::Paths;
+pub use plug::{DiskChange, disk_changes};
 pub use xml::Domain;

@@ -7,6 +7,7 @@ use std::path::Path;
 use launcher_contract::migration::Destination;
 use launcher_contract::paths;
 
+use crate::facts::Location;
 use crate::xml::QEMU_NAMESPACE;
 
 /// The character device behind the second monitor.
@@ -46,6 +47,31 @@ impl Readdress {
     }
 }
 
+/// Lets a disk use another file or device at the target. With `bytes`, it shows no more than so much of a device.
+pub fn relocated(xml: &str, disk: &str, to: &Location, bytes: Option<u64>) -> String {
+    let alias = format!("<alias name='ua-{disk}'/>");
+    let element = || {
+        let at = xml.find(&alias)?;
+        let begin = xml[..at].rfind("<disk ")?;
+        let end = at + xml[at..].find("</disk>")?;
+        let source = begin + xml[begin..at].find("<source ")?;
+        let tag = source + xml[source..end].find('>')? + 1;
+        let closed = xml[..tag].ends_with("/>");
+        let rest = if closed { tag } else { tag + xml[tag..end].find("</source>")? + "</source>".len() };
+        Some((begin, source, rest))
+    };
+    let Some((begin, source, rest)) = element() else { return xml.to_owned() };
+    let (kind, attribute) = match to {
+        Location::File(_) => ("file", "file"),
+        Location::Device(_) => ("block", "dev"),
+    };
+    let head = xml[begin..source].replacen("type='file'", "type=''", 1).replacen("type='block'", "type=''", 1);
+    let head = head.replacen("type=''", &format!("type='{kind}'"), 1);
+    let slice = bytes.map(|bytes| format!("<slices><slice type='storage' offset='0' size='{bytes}'/></slices>"));
+    let (before, after, slice) = (&xml[..begin], &xml[rest..], slice.unwrap_or_default());
+    format!("{before}{head}<source {attribute}='{}'>{slice}</source>{after}", to.path())
+}
+
 /// Adds a second monitor to a domain, with which the launcher makes QEMU listen again after post-copy broke. One that came
 /// by post-copy before already has it.
 pub fn with_recovery_monitor(xml: &str, socket: &Path) -> String {
@@ -66,6 +92,31 @@ mod tests {
     use super::*;
 
     const SOCKET: &str = "/s/monitor.sock";
+
+    #[test]
+    fn a_disk_moves_to_another_claim_and_its_neighbours_stay() {
+        let disk = |name: &str, kind: &str, source: &str| {
+            format!(
+                "<disk type='{kind}' device='disk'><driver name='qemu' type='raw'/>{source}<target dev='vda' bus='virtio'/>\
+                 <alias name='ua-{name}'/></disk>"
+            )
+        };
+        let file = |path: &str| format!("<source file='{path}' index='2'><seclabel/></source>");
+        let xml = |middle: String| {
+            format!("<devices>{}{middle}{}</devices>", disk("a", "file", &file("/a")), disk("c", "block", &file("/c")))
+        };
+        let before = xml(disk("b", "file", &file("/b")));
+        let on_file = relocated(&before, "b", &Location::File("/new".into()), None);
+        assert_eq!(on_file, xml(disk("b", "file", "<source file='/new'></source>")));
+        let on_device = relocated(&before, "b", &Location::Device("/dev/b".into()), Some(512));
+        let slices = "<slices><slice type='storage' offset='0' size='512'/></slices>";
+        assert_eq!(on_device, xml(disk("b", "block", &format!("<source dev='/dev/b'>{slices}</source>"))));
+        let back = relocated(&on_device, "b", &Location::File("/new".into()), None);
+        assert_eq!(back, on_file);
+        let plain = xml(disk("b", "block", "<source dev='/dev/b'/>"));
+        assert_eq!(relocated(&plain, "b", &Location::File("/new".into()), None), on_file);
+        assert_eq!(relocated(&before, "nobody", &Location::File("/new".into()), None), before);
+    }
 
     #[test]
     fn a_domain_gets_the_monitor_once() {

@@ -84,7 +84,8 @@ impl Paths {
         claim.then(|| self.claim(&volume.name, claims::is_block(vmi, &volume.name), claims::is_plugged(vmi, volume)))
     }
 
-    fn claim(&self, volume: &str, block: bool, plugged: bool) -> Location {
+    /// Where a claim is in the Pod.
+    pub fn claim(&self, volume: &str, block: bool, plugged: bool) -> Location {
         match (plugged, block) {
             (false, false) => Location::File(format!("{}/{volume}/{}", self.disks, paths::DISK_IMAGE)),
             (false, true) => Location::Device(format!("{}/{volume}", self.devices)),

@@ -47,7 +47,7 @@ impl Domain {
     }
 }
 
-fn document(element: &impl Serialize) -> Result<String, Error> {
+pub(crate) fn document(element: &impl Serialize) -> Result<String, Error> {
     let mut out = String::new();
     let mut serializer = quick_xml::se::Serializer::new(&mut out);
     serializer.indent(' ', 2);
@@ -313,7 +313,9 @@ pub struct Disk {
     #[serde(rename = "@model", skip_serializing_if = "Option::is_none")]
     pub model: Option<&'static str>,
     pub driver: DiskDriver,
-    pub source: DiskSource,
+    /// `None` for a drive without a medium.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<DiskSource>,
     #[serde(rename = "backingStore", skip_serializing_if = "Option::is_none")]
     pub backing_store: Option<BackingStore>,
     pub target: DiskTarget,

@@ -53,8 +53,11 @@ impl<'a> Facts<'a> {
 pub enum Sync {
     /// Prepare disks and network, define the domain and start it.
     Start,
+    /// Let the guest go on, with the disks of its VMI.
     Resume,
-    /// The guest is as it should be, because of this.
+    /// Let the guest have the disks of its VMI, and no others.
+    Adjust,
+    /// The guest is not to be touched, because of this.
     Nothing(&'static str),
 }
 
@@ -142,7 +145,7 @@ impl Guest {
         }
     }
 
-    /// Starts the guest, once, and resumes it if it is paused but no user paused it.
+    /// Starts the guest, once; resumes it if it is paused but no user paused it; and adjusts its devices.
     pub fn sync(self, facts: Facts<'_>) -> Result<Sync, Refused> {
         if facts.awaits_guest() {
             return refuse(ELSEWHERE);
@@ -153,10 +156,20 @@ impl Guest {
         match facts.domain {
             None => refuse("virt-launcher's domain was deleted"),
             Some(domain) if domain.is_down() => refuse("virt-launcher's guest has ended"),
-            Some(domain) if !stands_still(domain) => Ok(Sync::Nothing("the guest has been started before")),
-            Some(_) if self.paused_by_user => Ok(Sync::Nothing("its user paused it")),
-            Some(_) if facts.sending => Ok(Sync::Nothing("its migration resumes it")),
-            Some(_) => Ok(Sync::Resume),
+            // libvirt refuses to change its devices, and only the migration resumes it.
+            Some(_) if facts.sending => Ok(Sync::Nothing("it is being migrated")),
+            Some(domain) if stands_still(domain) && !self.paused_by_user => Ok(Sync::Resume),
+            Some(domain) if takes_devices(domain) => Ok(Sync::Adjust),
+            Some(_) => Ok(Sync::Nothing("it is saved, migrated or shut down")),
+        }
+    }
+
+    /// Whether the guest's memory can be dumped now.
+    pub fn dump(self, facts: Facts<'_>) -> Result<(), Refused> {
+        not_moving(facts.sending)?;
+        match facts.domain.ok_or(Refused::NoDomain)?.status {
+            DomainStatus::Running | DomainStatus::Paused if self.started => Ok(()),
+            status => refuse(format!("the guest is {status:?} and its memory cannot be dumped")),
         }
     }
 
@@ -255,6 +268,19 @@ fn stands_still(domain: &DomainState) -> bool {
                 | DomainReason::PausedStartingUp
                 | DomainReason::Unknown
         )
+}
+
+/// Whether devices can be plugged into the guest. One that is paused sees them when it goes on.
+fn takes_devices(domain: &DomainState) -> bool {
+    match domain.status {
+        DomainStatus::Running | DomainStatus::Blocked | DomainStatus::PMSuspended => !is_in_post_copy(domain),
+        DomainStatus::Paused => stands_still(domain),
+        DomainStatus::Shutdown
+        | DomainStatus::Shutoff
+        | DomainStatus::Crashed
+        | DomainStatus::NoState
+        | DomainStatus::Unknown => false,
+    }
 }
 
 /// libvirt's answer to the call that starts a guest.

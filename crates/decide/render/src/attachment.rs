@@ -91,7 +91,8 @@ fn attach(
     reached: &dyn Fn(&str) -> bool,
 ) -> Result<Pod, Error> {
     let node = launcher.spec.as_ref().and_then(|spec| spec.node_name.clone()).ok_or(Error::Missing("spec.nodeName"))?;
-    let command = ["/bin/sh", "-c", "/usr/bin/container-disk --copy-path /path/hp"];
+    // By its name alone: an embedded node has it in a directory of its own.
+    let command = ["container-disk", "--copy-path", "/path/hp"];
     let mut container = container(vmi, config, &command, config.selinux_launcher_type())?;
     let mut volumes = vec![empty_dir(SCRATCH)];
     let mut sorted: Vec<&Attachment> = attachments.iter().collect();

@@ -74,6 +74,15 @@ pub struct PauseOptions {
     pub dry_run: Vec<String>,
 }
 
+/// Options of a memory dump.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct MemoryDumpOptions {
+    /// The claim that the dump goes to; that of the last dump if unset.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub claim_name: String,
+}
+
 /// Parses a body that may be empty, JSON or YAML.
 pub fn parse<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
     parse_present(body).map(Option::unwrap_or_default)

@@ -10,16 +10,19 @@ pub enum Kind {
     VirtualMachine,
     /// A virtual machine instance.
     VirtualMachineInstance,
+    /// A claim that a request names.
+    PersistentVolumeClaim,
 }
 
 impl Kind {
     /// KubeVirt uses the singular in its answers.
     fn about(self, name: &str) -> About<'_> {
-        let singular = match self {
-            Kind::VirtualMachine => "virtualmachine",
-            Kind::VirtualMachineInstance => "virtualmachineinstance",
+        let (group, singular) = match self {
+            Kind::VirtualMachine => (api::v1::GROUP, "virtualmachine"),
+            Kind::VirtualMachineInstance => (api::v1::GROUP, "virtualmachineinstance"),
+            Kind::PersistentVolumeClaim => ("", "persistentvolumeclaim"),
         };
-        About::new(api::v1::GROUP, singular, name)
+        About::new(group, singular, name)
     }
 }
 
@@ -44,6 +47,11 @@ impl Refusal {
         let not_implemented =
             Status { code: Some(501), reason: Some("NotImplemented".to_owned()), ..status::bad_request(message) };
         Refusal(Box::new(not_implemented))
+    }
+
+    /// The API server's own refusal of what was to be written.
+    pub fn passed_on(status: Status) -> Self {
+        Refusal(Box::new(status))
     }
 
     /// The path is not served here.

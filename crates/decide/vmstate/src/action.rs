@@ -1,8 +1,9 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 
-use crate::{Endpoint, IoRetry};
+use crate::{Endpoint, IoRetry, Mount};
 
 /// Every effect of the state machine. Executed in order; the first failure ends the pass.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,6 +13,19 @@ pub enum Action {
     /// Have the launcher define and start the domain, or resume it.
     SyncDomain {
         because: &'static str,
+    },
+    /// Mount volumes in the launcher's Pod: each by itself, so this does not fail as a whole.
+    MountVolumes(Vec<Mount>),
+    /// The opposite, by the volumes' names.
+    UnmountVolumes(Vec<String>),
+    /// Have the launcher plug and unplug disks, until the guest has those of these volumes. What it answers is noted.
+    SyncVolumes {
+        volumes: BTreeSet<String>,
+    },
+    /// Have the launcher write the guest's memory to a file on a mounted volume.
+    DumpMemory {
+        volume: String,
+        file: String,
     },
     /// Ask the guest to power off.
     Shutdown,
@@ -83,6 +97,10 @@ pub enum EventType {
 pub enum ActionKind {
     ConfigureNetwork,
     SyncDomain,
+    MountVolumes,
+    UnmountVolumes,
+    SyncVolumes,
+    DumpMemory,
     Shutdown,
     Kill,
     Delete,
@@ -105,6 +123,10 @@ impl Action {
         match self {
             Action::ConfigureNetwork => Some(ActionKind::ConfigureNetwork),
             Action::SyncDomain { .. } => Some(ActionKind::SyncDomain),
+            Action::MountVolumes(_) => Some(ActionKind::MountVolumes),
+            Action::UnmountVolumes(_) => Some(ActionKind::UnmountVolumes),
+            Action::SyncVolumes { .. } => Some(ActionKind::SyncVolumes),
+            Action::DumpMemory { .. } => Some(ActionKind::DumpMemory),
             Action::Shutdown => Some(ActionKind::Shutdown),
             Action::Kill { .. } => Some(ActionKind::Kill),
             Action::Delete { .. } => Some(ActionKind::Delete),

@@ -12,8 +12,8 @@ use crate::launcher::{Verdict, since};
 use crate::phase::phase;
 use crate::shutdown::{kill, resend_in, shutdown};
 use crate::{
-    Action, ActionKind, DomainReason, DomainState, DomainStatus, Failure, LauncherState, Network, Vmi, World, io_retry,
-    migration, status,
+    Action, ActionKind, DomainReason, DomainState, DomainStatus, Failure, LauncherState, Network, Vmi, World, growth,
+    io_retry, migration, status, volumes,
 };
 
 /// The time from the hand-over on that a defined domain has to start.
@@ -151,17 +151,23 @@ fn pci_layout(vmi: &VirtualMachineInstance, verdict: Verdict<'_>) -> Option<Acti
 fn report(w: &World<'_>, vmi: &VirtualMachineInstance, phase: &Phase, why: Option<&str>) -> Vec<Action> {
     let Some(new) = status::status(w, vmi, phase, why) else { return Vec::new() };
     let had_failure = vmi.condition(SYNCHRONIZED).is_some_and(|condition| condition.is_false());
-    let failed_now = w.failure.is_some_and(is_about_the_guest) && !had_failure;
+    let failing = w.failure.filter(|failure| is_about_the_guest(failure)).map(|failure| failure.message.as_str());
+    let plugged = volumes::events(vmi.status.as_ref().map_or(&[], |status| &status.volume_status), &new.volume_status);
     let mut actions = vec![Action::UpdateStatus(Box::new(new))];
-    if let Some(failure) = w.failure.filter(|_| failed_now) {
-        actions.push(warning("SyncFailed", failure.message.clone()));
+    if let Some(message) = failing.or_else(|| volumes::trouble(w)).filter(|_| !had_failure) {
+        actions.push(warning("SyncFailed", message));
     }
+    actions.extend(plugged);
     if let Some(why) = failed_migration(vmi, &actions) {
         actions.push(warning("Migrated", format!("VirtualMachineInstance migration failed: {why}")));
     }
     if vmi.phase() != Some(phase) {
         match phase {
-            Phase::Running => actions.push(normal("Started", "VirtualMachineInstance started.")),
+            Phase::Running => {
+                actions.push(normal("Started", "VirtualMachineInstance started."));
+                let launcher = w.launcher.state.map(|(state, _)| state.small_volumes.as_slice()).unwrap_or_default();
+                actions.extend(launcher.iter().map(|sentence| warning("ToleratedSmallPV", sentence)));
+            }
             Phase::Succeeded => actions.push(normal("Stopped", "The VirtualMachineInstance was shut down.")),
             Phase::Failed => {
                 actions.push(warning("Stopped", failed_because(w, why)));
@@ -194,7 +200,9 @@ fn failed_because(w: &World<'_>, why: Option<&str>) -> String {
 pub(crate) fn is_about_the_guest(failure: &Failure) -> bool {
     use crate::ActionKind::*;
     match failure.action {
-        ConfigureNetwork | SyncDomain | Shutdown | Kill | Delete => true,
+        ConfigureNetwork | SyncDomain | DumpMemory | Shutdown | Kill | Delete => true,
+        // Their failures are told by the volumes.
+        MountVolumes | UnmountVolumes | SyncVolumes => false,
         CleanUp | UpdateStatus | UpdateVmi | PrepareTarget | OpenTargetProxy | OpenSourceProxy | CloseProxies
         | Migrate | AbortMigration | SettleMigration | FinalizeTarget => false,
     }
@@ -206,16 +214,20 @@ fn act(w: &World<'_>, vmi: &VirtualMachineInstance, state: &LauncherState) -> Ve
     let stopping = vmi.is_marked_for_deletion() || (state.marked_for_graceful_shutdown && vmi.is_running());
     match (alive, &state.domain) {
         (Some(domain), _) if stopping => shutdown(w, state, domain),
-        (Some(domain), _) => keep(w, state, domain),
+        (Some(domain), _) => {
+            let mut actions = volumes::follow(w, vmi, state, domain);
+            actions.extend(keep(w, vmi, state, domain));
+            actions
+        }
         (None, Some(domain)) if !stopping && is_slow_start(w, vmi, domain) => {
-            let mut actions = start(w, state);
+            let mut actions = start(w, vmi, state);
             actions.push(requeue(5, "the domain is defined and not up yet"));
             actions
         }
         (None, Some(_)) => delete(w, "the domain is down"),
         (None, None) if stopping => delete(w, "the VMI is being deleted"),
         (None, None) if vmi.is_running() => vec![requeue(1, "the launcher has no domain for a running guest")],
-        (None, None) => start(w, state),
+        (None, None) => start(w, vmi, state),
     }
 }
 
@@ -242,7 +254,7 @@ fn is_slow_start(w: &World<'_>, vmi: &VirtualMachineInstance, domain: &DomainSta
         && handed_over().or_else(created).is_some_and(|at| since(at, w.now) <= SLOW_START)
 }
 
-fn start(w: &World<'_>, state: &LauncherState) -> Vec<Action> {
+fn start(w: &World<'_>, vmi: &VirtualMachineInstance, state: &LauncherState) -> Vec<Action> {
     if shutdown_began(w, state) {
         return vec![requeue(1, "the launcher Pod is being stopped before its guest started")];
     }
@@ -255,6 +267,7 @@ fn start(w: &World<'_>, state: &LauncherState) -> Vec<Action> {
     match w.network {
         Network::Pending => vec![Action::ConfigureNetwork],
         Network::Interrupted => Vec::new(), // unreachable: the phase would have changed
+        Network::Finished(_) if let Some(waiting) = volumes::before_start(w, vmi) => waiting,
         Network::Finished(_) if state.domain.is_some() => vec![Action::SyncDomain { because: "the guest is not up" }],
         Network::Finished(_) => vec![
             Action::SyncDomain { because: "the guest is to run" },
@@ -263,11 +276,13 @@ fn start(w: &World<'_>, state: &LauncherState) -> Vec<Action> {
     }
 }
 
-/// A running guest needs nothing, unless it is paused by an I/O error.
-fn keep(w: &World<'_>, state: &LauncherState, domain: &DomainState) -> Vec<Action> {
-    if domain.status != DomainStatus::Paused || domain.reason != DomainReason::PausedIOError || shutdown_began(w, state)
-    {
+/// A running guest needs nothing, unless a claim of it has grown or it is paused by an I/O error.
+fn keep(w: &World<'_>, vmi: &VirtualMachineInstance, state: &LauncherState, domain: &DomainState) -> Vec<Action> {
+    if shutdown_began(w, state) {
         return Vec::new();
+    }
+    if domain.status != DomainStatus::Paused || domain.reason != DomainReason::PausedIOError {
+        return grow(w, vmi, domain);
     }
     let because = "the guest is paused by an IO error";
     let (retry, action) = match io_retry::step(w.io_retry, w.now) {
@@ -277,7 +292,18 @@ fn keep(w: &World<'_>, state: &LauncherState, domain: &DomainState) -> Vec<Actio
     if w.io_retry == Some(retry) { vec![action] } else { vec![Action::RememberIoRetry(retry), action] }
 }
 
-fn shutdown_began(w: &World<'_>, state: &LauncherState) -> bool {
+fn grow(w: &World<'_>, vmi: &VirtualMachineInstance, domain: &DomainState) -> Vec<Action> {
+    if !w.expand_disks || domain.status != DomainStatus::Running || !growth::is_due(vmi, domain) {
+        return Vec::new();
+    }
+    let because = "the claim of a disk is larger than the disk";
+    match w.sent.sync.and_then(|at| growth::AGAIN.checked_sub(since(at, w.now))).filter(|left| !left.is_zero()) {
+        Some(delay) => vec![Action::RequeueAfter { delay, because }],
+        None => vec![Action::SyncDomain { because }],
+    }
+}
+
+pub(crate) fn shutdown_began(w: &World<'_>, state: &LauncherState) -> bool {
     state.shutdown_requested_at.is_some() || state.marked_for_graceful_shutdown || w.sent.shutdown.is_some()
 }
 
@@ -300,7 +326,11 @@ fn pace(w: &World<'_>, mut actions: Vec<Action>) -> Vec<Action> {
 }
 
 fn retry_in(failure: &Failure, now: Timestamp) -> Option<Duration> {
-    let doublings = failure.count.saturating_sub(1).min(10);
-    let wait = FIRST_RETRY.saturating_mul(1 << doublings).min(LAST_RETRY);
-    wait.checked_sub(since(failure.at, now)).filter(|left| !left.is_zero())
+    backoff(failure.count).checked_sub(since(failure.at, now)).filter(|left| !left.is_zero())
+}
+
+/// The time between two attempts after so many failures in a row.
+pub(crate) fn backoff(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(10);
+    FIRST_RETRY.saturating_mul(1 << doublings).min(LAST_RETRY)
 }

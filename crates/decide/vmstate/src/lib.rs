@@ -12,6 +12,7 @@
 //!  launcher not ready ──► ConfigureNetwork ──► SyncDomain ──► domain runs ──► phase Running
 //!        │ 3 min                  │ fails           │ impossible      │
 //!        │                        │                 │                 ├─ paused on an IO error: SyncDomain resumes it
+//!        │                        │                 │                 ├─ a claim has grown: SyncDomain grows its disk
 //!        │                        │                 │                 ├─ VMI deleted or gone, Pod stopping: Shutdown
 //!        │                        │                 │                 │     every 5 s until the grace period is over,
 //!        │                        │                 │                 │     then Kill
@@ -38,12 +39,13 @@
 //! Live migration adds a second launcher on another node; [`migration`] defines which one may run the guest at any
 //! time.
 //!
-//! Hotplug and SR-IOV are not part of the state machine yet.
+//! `volumes` makes a running guest follow the volumes of its VMI. SR-IOV is not part of the state machine yet.
 
 mod action;
 pub mod claim;
 mod conditions;
 mod decide;
+mod growth;
 mod interfaces;
 mod io_retry;
 mod launcher;
@@ -52,6 +54,7 @@ mod phase;
 pub mod selinux;
 mod shutdown;
 mod status;
+mod volumes;
 mod world;
 
 pub use action::{Action, ActionKind, EventType};
@@ -60,7 +63,9 @@ pub use io_retry::IoRetry;
 pub use launcher::{LauncherView, Verdict};
 pub use launcher_contract::migration::MigrationPhase;
 pub use launcher_contract::types::{
-    DomainDisk, DomainInterface, DomainReason, DomainState, DomainStatus, DomainType, GuestAgent, GuestInterface,
+    DiskError, DomainDisk, DomainInterface, DomainReason, DomainState, DomainStatus, DomainType, GuestAgent,
+    GuestInterface, MemoryDump,
 };
 pub use migration::{Endpoint, Migration, Proxy};
+pub use volumes::{Mount, Mounted, Shape, Told, Trouble, Volumes, plugged};
 pub use world::{Failure, LauncherState, Network, PodAddresses, Sent, Vmi, World};

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::launcher::Verdict;
-use crate::{DomainDisk, DomainState, LauncherState, World, conditions, interfaces, migration};
+use crate::{DomainDisk, DomainState, LauncherState, World, conditions, interfaces, migration, volumes};
 
 /// The new status, or `None` if the stored one is up to date.
 pub(crate) fn status(
@@ -36,7 +36,7 @@ fn from_launcher(
     state: &LauncherState,
     status: &mut VirtualMachineInstanceStatus,
 ) {
-    let Some(domain) = &state.domain else { return };
+    let Some(domain) = &state.domain else { return volumes::report(w, vmi, state, &mut status.volume_status) };
     if let Some(os) = state.guest_agent.as_ref().and_then(|agent| agent.os.as_ref()) {
         status.guest_os_info = Some(os.clone());
     }
@@ -48,8 +48,11 @@ fn from_launcher(
     let (migratable, method) = migration::live_migratable(vmi, w.now);
     api::conditions::set(&mut status.conditions, migratable);
     status.migration_method = Some(method.to_owned());
+    api::conditions::set(&mut status.conditions, migration::storage_live_migratable(vmi, w.now));
     if !domain.is_down() {
         volume_targets(&mut status.volume_status, &domain.disks);
+        moved_sizes(status, &domain.disks);
+        volumes::report(w, vmi, state, &mut status.volume_status);
         status.interfaces = interfaces::interfaces(w, vmi, domain, state.guest_agent.as_ref(), &status.interfaces);
     }
 }
@@ -60,6 +63,19 @@ fn volume_targets(volumes: &mut [VolumeStatus], disks: &[DomainDisk]) {
         volume.target = disk.map(|disk| disk.target.clone()).unwrap_or_default();
     }
     volumes.sort_by(|a, b| a.name.cmp(&b.name));
+}
+
+/// A volume that gets another claim needs a disk of the same size there. The target's node knows it from here.
+fn moved_sizes(status: &mut VirtualMachineInstanceStatus, disks: &[DomainDisk]) {
+    for volume in &mut status.volume_status {
+        let moves = status.migrated_volumes.iter().any(|moved| moved.volume_name == volume.name);
+        let disk = disks.iter().find(|disk| disk.alias == volume.name && disk.capacity > 0).filter(|_| moves);
+        match disk.and_then(|disk| i64::try_from(disk.capacity).ok()) {
+            Some(size) => volume.size = Some(size),
+            None if volume.persistent_volume_claim_info.is_some() && !moves => volume.size = None,
+            None => {}
+        }
+    }
 }
 
 fn machine_and_memory(domain: &DomainState, status: &mut VirtualMachineInstanceStatus) {

@@ -1,9 +1,9 @@
 use api::v1::VirtualMachineInstance;
 use jiff::Timestamp;
-use launcher_contract::types::{DomainState, GuestAgent};
+use launcher_contract::types::{DomainState, GuestAgent, MemoryDump};
 
 use crate::launcher::LauncherView;
-use crate::{ActionKind, IoRetry, Migration, Proxy};
+use crate::{ActionKind, IoRetry, Migration, Proxy, Volumes};
 
 /// The input of the decision.
 #[derive(Debug, Clone)]
@@ -30,6 +30,9 @@ pub struct World<'a> {
     /// The action that failed last, unless it has succeeded since.
     pub failure: Option<&'a Failure>,
     pub io_retry: Option<IoRetry>,
+    /// Disks grow with their claims.
+    pub expand_disks: bool,
+    pub volumes: Volumes<'a>,
 }
 
 /// When this virt-handler last sent a command that the launcher accepted; lost when virt-handler restarts.
@@ -93,4 +96,8 @@ pub struct LauncherState {
     pub shutdown_requested_at: Option<Timestamp>,
     /// The current or last migration it takes part in.
     pub migration: Option<Migration>,
+    /// Sentences about disk images that are smaller than their claims.
+    pub small_volumes: Vec<String>,
+    /// The current or last dump of the guest's memory.
+    pub memory_dump: Option<MemoryDump>,
 }

@@ -31,7 +31,11 @@ pub fn allow_block(process: ProcessId, number: u64) -> Result<()> {
         Rules::V2(group) if has_program(&group)? => {
             let why = "its control group is of version 2, and a program of the container runtime guards its devices; \
                        plug a claim in file system mode instead";
-            Err(Error::new("grant a block device to process", process.pid, io::Error::new(io::ErrorKind::Unsupported, why)))
+            Err(Error::new(
+                "grant a block device to process",
+                process.pid,
+                io::Error::new(io::ErrorKind::Unsupported, why),
+            ))
         }
         Rules::V1(_) | Rules::V2(_) | Rules::None => Ok(()),
     }
@@ -115,12 +119,8 @@ fn has_program(group: &Path) -> Result<bool> {
     }
     let dir = File::open(group).doing("open control group", group)?;
     let target_fd = u32::try_from(dir.as_raw_fd()).unwrap_or_default();
-    let mut query = Query {
-        target_fd,
-        attach_type: BPF_CGROUP_DEVICE,
-        query_flags: BPF_F_QUERY_EFFECTIVE,
-        ..Query::default()
-    };
+    let mut query =
+        Query { target_fd, attach_type: BPF_CGROUP_DEVICE, query_flags: BPF_F_QUERY_EFFECTIVE, ..Query::default() };
     // SAFETY: the structure is as large as is said, outlives the call, and names no memory to write IDs to.
     let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut query, size_of::<Query>()) };
     if result != 0 {

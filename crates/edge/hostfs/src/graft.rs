@@ -21,8 +21,7 @@ use crate::mounts;
 use crate::ns::{self, Kinds};
 use crate::process::ProcessId;
 
-const BENEATH: ResolveFlags =
-    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 /// A mount that is nowhere yet.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use launcher_contract::migration::{
 };
 use launcher_contract::routes;
 use launcher_contract::types::{
-    AgentReply, AgentRequest, Command, CommandRequest, Info, LauncherState, Refusal, RefusalCode, SyncOptions,
-    SyncRequest,
+    AgentReply, AgentRequest, Command, CommandRequest, Info, LauncherState, MemoryDumpRequest, Refusal, RefusalCode,
+    SyncOptions, SyncRequest,
 };
 use launcher_contract::{MigrationUid, VmiUid};
 use serde::Serialize;
@@ -135,6 +135,12 @@ impl Client {
     pub async fn abort_migration(&self, vmi_uid: &VmiUid, migration_uid: &MigrationUid) -> Result<(), Error> {
         let body = MigrationRequest { vmi_uid: vmi_uid.clone(), migration_uid: migration_uid.clone() };
         self.put("abort-migration", routes::ABORT_MIGRATION, &body, LONG).await
+    }
+
+    /// Starts a dump of the guest's memory; how it ends is in the state.
+    pub async fn dump_memory(&self, vmi_uid: &VmiUid, volume: &str, file: &str) -> Result<(), Error> {
+        let body = MemoryDumpRequest { vmi_uid: vmi_uid.clone(), volume: volume.to_owned(), file: file.to_owned() };
+        self.put("memory-dump", routes::MEMORY_DUMP, &body, LONG).await
     }
 
     /// Finishes a migration at the target.

@@ -49,6 +49,7 @@ fn run(args: Vec<OsString>) -> ExitCode {
     let name = args.first().map(Path::new).and_then(Path::file_name).and_then(|name| name.to_str());
     match name {
         Some("virt-launcher") => return virt_launcher::main(args),
+        Some("container-disk") => return container_disk::main(args),
         Some("virtctl" | "kubectl-virt" | "kubectl-virt.exe") => return virtctl::main(args),
         _ => {}
     }

@@ -8,7 +8,17 @@ pub(crate) const GROUP: &str = api::resources::SUBRESOURCES_GROUP;
 pub(crate) const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
 
 /// Listed subresources of VMs. Port forwarding works too, but clients do not look it up.
-const VM_OPERATIONS: &[&str] = &["start", "stop", "restart", "migrate", "evacuate/cancel"];
+const VM_OPERATIONS: &[&str] = &[
+    "start",
+    "stop",
+    "restart",
+    "migrate",
+    "evacuate/cancel",
+    "addvolume",
+    "removevolume",
+    "memorydump",
+    "removememorydump",
+];
 /// Listed subresources of VMIs.
 const VMI_OPERATIONS: &[&str] = &[
     "vnc",
@@ -20,6 +30,8 @@ const VMI_OPERATIONS: &[&str] = &[
     "softreboot",
     "guestosinfo",
     "evacuate/cancel",
+    "addvolume",
+    "removevolume",
     "migrationprogress",
 ];
 
@@ -37,16 +49,12 @@ pub(crate) fn operations() -> impl Iterator<Item = (String, &'static str)> {
 
 /// Subresources of KubeVirt that are not implemented here, to give a better answer than "not found".
 pub(crate) const UNSUPPORTED: &[&str] = &[
-    "addvolume",
     "backup",
     "expand-spec",
     "filesystemlist",
     "freeze",
-    "memorydump",
     "objectgraph",
     "redefine-checkpoint",
-    "removememorydump",
-    "removevolume",
     "sev",
     "unfreeze",
     "usbredir",

@@ -1,6 +1,7 @@
 //! RBAC of virt-api's own account. What users may do through it is up to their own roles.
 
 use api::backup::VirtualMachineBackup;
+use api::cdi::CDIConfig;
 use api::instancetype::{
     VirtualMachineClusterInstancetype, VirtualMachineClusterPreference, VirtualMachineInstancetype,
     VirtualMachinePreference,
@@ -13,7 +14,7 @@ use api::v1::{
     VirtualMachineInstanceReplicaSet,
 };
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 
 use crate::server::READ_KINDS;
 
@@ -23,6 +24,9 @@ const RIGHTS: &[Right] = &[
     Right::on::<VirtualMachineInstance>(&[Get, Patch]),
     Right::on::<VirtualMachineInstanceMigration>(&[Create]),
     Right::on::<Node>(&[Get]),
+    // The claim of a memory dump, and what its file system needs for itself.
+    Right::on::<PersistentVolumeClaim>(&[Get]),
+    Right::on::<CDIConfig>(&[Get]),
     // Where virt-handler runs in Pods.
     Right::on::<Pod>(&[List]).in_installation(),
     // The cluster configuration, which admission follows too.

@@ -1,5 +1,6 @@
 //! The actor of one launcher: observe, decide, act, wait.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use hostfs::process::ProcessId;
 use informer::EventType;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::PostParams;
 use kube::{Api, Resource};
 use launcher_contract::types::{Command, RefusalCode, SyncOptions};
@@ -14,11 +16,14 @@ use launcher_rpc::Error as RpcError;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use vmstate::{
-    Action, Endpoint, Failure, IoRetry, LauncherView, Network, PodAddresses, Proxy, Sent, Vmi, World, claim, decide,
+    Action, Endpoint, Failure, IoRetry, LauncherView, Mount, Mounted, Network, PodAddresses, Proxy, Sent, Told, Trouble,
+    Vmi, Volumes, World, claim, decide,
 };
 
 use crate::agents::Node;
+use crate::config::EXPAND_DISKS;
 use crate::devices;
+use crate::disks;
 use crate::error::chain;
 use crate::launcher::{Launcher, Report, has_directory, has_socket, last_state};
 use crate::migration;
@@ -26,6 +31,7 @@ use crate::network::{self, NetworkError};
 use crate::proxy::Side;
 use crate::records::{GhostRecord, NetworkRecord};
 use crate::selinux;
+use crate::volumes::{self, Claim, Space, VolumeError, VolumeRecord, VolumeRecords};
 
 /// Maximum number of rounds without a pause; a state machine that needs more is broken.
 const ROUNDS: usize = 20;
@@ -48,6 +54,12 @@ pub(crate) struct Agent {
     sent: Sent,
     failure: Option<Failure>,
     io_retry: Option<IoRetry>,
+    volumes: VolumeRecords,
+    /// The same for decisions.
+    mounted: BTreeMap<String, Mounted>,
+    /// Volumes whose last mount or unmount failed.
+    troubles: BTreeMap<String, Trouble>,
+    told: Option<Told>,
     /// The SELinux label of this process.
     selinux: Option<(ProcessId, String)>,
 }
@@ -107,6 +119,10 @@ impl Agent {
             sent: Sent::default(),
             failure: None,
             io_retry: None,
+            volumes: VolumeRecords::new(),
+            mounted: BTreeMap::new(),
+            troubles: BTreeMap::new(),
+            told: None,
             selinux: None,
         }
     }
@@ -134,8 +150,11 @@ impl Agent {
     /// Loads the records from disk. The ghost record must be on disk before the launcher is first contacted.
     async fn remember(&mut self) {
         loop {
-            let outcome = self.node.records.network(&self.record.pod_uid).and_then(|network| {
+            let pod_uid = &self.record.pod_uid;
+            let outcome = self.node.records.network(pod_uid).and_then(|network| {
                 self.network = network;
+                self.volumes = self.node.records.volumes(pod_uid)?;
+                self.mounted = self.volumes.iter().map(|(name, known)| (name.clone(), known.view())).collect();
                 if self.recorded { Ok(()) } else { self.node.records.write_ghost(&self.record) }
             });
             match outcome {
@@ -277,6 +296,8 @@ impl Agent {
             sent: self.sent,
             failure: self.failure.as_ref(),
             io_retry: self.io_retry,
+            expand_disks: self.node.config.gate(EXPAND_DISKS),
+            volumes: Volumes { mounted: &self.mounted, troubles: &self.troubles, told: self.told.as_ref() },
         }
     }
 
@@ -310,11 +331,40 @@ impl Agent {
             Action::SyncDomain { because } => {
                 tracing::info!(vmi = %self.record.vmi_key(), because, "starting or resuming the guest");
                 let vmi = present(seen)?;
-                let synced = launcher.client.sync(vmi, &self.sync_options()).await;
+                let synced = launcher.client.sync(vmi, &self.sync_options(Some(vmi))).await;
                 launcher.refresh().await;
                 synced.map_err(refused)?;
                 self.sent.sync = Some(Timestamp::now());
                 Ok(())
+            }
+            Action::MountVolumes(mounts) => {
+                for mount in mounts {
+                    let outcome = self.mount_volume(&mount, launcher).await;
+                    self.note_volume(mount.volume, "mount", outcome);
+                }
+                Ok(())
+            }
+            Action::UnmountVolumes(volumes) => {
+                for volume in volumes {
+                    let outcome = self.unmount_volume(&volume, launcher).await;
+                    self.note_volume(volume, "unmount", outcome);
+                }
+                Ok(())
+            }
+            Action::SyncVolumes { volumes } => {
+                tracing::info!(vmi = %self.record.vmi_key(), ?volumes, "plugging and unplugging disks");
+                let vmi = present(seen)?;
+                let synced = launcher.client.sync(vmi, &self.sync_options(Some(vmi))).await;
+                launcher.refresh().await;
+                self.note_told(volumes, synced);
+                Ok(())
+            }
+            Action::DumpMemory { volume, file } => {
+                tracing::info!(vmi = %self.record.vmi_key(), volume, file, "dumping the guest's memory");
+                let dumped = launcher.client.dump_memory(&self.record.vmi_uid, &volume, &file).await;
+                launcher.refresh().await;
+                // A dump that was refused is no reason to end the guest.
+                dumped.map_err(|error| Failed { critical: false, ..refused(error) })
             }
             Action::Shutdown => {
                 end(launcher.command(Command::Shutdown).await)?;
@@ -347,7 +397,7 @@ impl Agent {
                     SeenVmi::Absent | SeenVmi::Unconfirmed => None,
                 };
                 let settles = matches!(action, Action::SettleMigration { .. });
-                migration::act(&self.node, &self.record, vmi, launcher, &self.sync_options(), action).await?;
+                migration::act(&self.node, &self.record, vmi, launcher, &self.sync_options(vmi), action).await?;
                 self.sent.settle = if settles { Some(Timestamp::now()) } else { self.sent.settle };
                 Ok(())
             }
@@ -356,6 +406,9 @@ impl Agent {
                 self.node.records.remove(&self.record.pod_uid).map_err(|err| transient(&err))?;
                 self.recorded = false;
                 self.network = None;
+                // With the launcher's container, all that was mounted in it is gone.
+                self.volumes.clear();
+                self.mounted.clear();
                 Ok(())
             }
             Action::UpdateStatus(status) => self.update_status(present(seen)?, *status).await,
@@ -376,9 +429,91 @@ impl Agent {
     }
 
     /// What to tell the launcher beside the VMI.
-    fn sync_options(&self) -> SyncOptions {
+    fn sync_options(&self, vmi: Option<&VirtualMachineInstance>) -> SyncOptions {
         let leases = self.network.as_ref().map(NetworkRecord::leases).unwrap_or_default();
-        self.node.config.sync_options(self.node.kvm.is_ok(), leases)
+        let plugged_volumes = vmi.map(|vmi| vmstate::plugged(vmi, &self.mounted)).unwrap_or_default();
+        SyncOptions { plugged_volumes, ..self.node.config.sync_options(self.node.kvm.is_ok(), leases) }
+    }
+
+    /// Brings a volume into the launcher's container. It is recorded before it is there.
+    async fn mount_volume(&mut self, mount: &Mount, launcher: &Launcher) -> Result<(), VolumeError> {
+        let process = launcher.report().process.ok_or(VolumeError::LauncherGone)?;
+        let claim = self.claim(&mount.claim).await?;
+        let options = self.sync_options(None);
+        let space =
+            Space { reserved: options.reserved_bytes, tolerated_percent: options.tolerated_shortage_percent };
+        let (pods, records, wanted) = (self.node.pods.clone(), self.node.records.clone(), mount.clone());
+        let opened = blocking(move || volumes::open(&pods, &wanted, &claim, space, records.scratch())).await?;
+        let mut record = opened.record.clone();
+        self.record_volume(&mount.volume, Some(record.clone()))?;
+        let (pods, pod_uid, volume) = (self.node.pods.clone(), self.record.pod_uid.clone(), mount.volume.clone());
+        blocking(move || volumes::put(&pods, &pod_uid, process, &volume, &opened)).await?;
+        record.done = true;
+        self.record_volume(&mount.volume, Some(record))
+    }
+
+    async fn unmount_volume(&mut self, volume: &str, launcher: &Launcher) -> Result<(), VolumeError> {
+        let Some(record) = self.volumes.get(volume).cloned() else { return Ok(()) };
+        let process = launcher.report().process.ok_or(VolumeError::LauncherGone)?;
+        let (pods, pod_uid, name) = (self.node.pods.clone(), self.record.pod_uid.clone(), volume.to_owned());
+        blocking(move || volumes::remove(&pods, &pod_uid, process, &name, &record)).await?;
+        self.record_volume(volume, None)
+    }
+
+    fn record_volume(&mut self, volume: &str, record: Option<VolumeRecord>) -> Result<(), VolumeError> {
+        let mut all = self.volumes.clone();
+        match record {
+            Some(record) => drop(all.insert(volume.to_owned(), record)),
+            None => drop(all.remove(volume)),
+        }
+        self.node.records.write_volumes(&self.record.pod_uid, &all)?;
+        self.mounted = all.iter().map(|(name, known)| (name.clone(), known.view())).collect();
+        self.volumes = all;
+        Ok(())
+    }
+
+    /// Which PersistentVolume a claim is bound to.
+    async fn claim(&self, name: &str) -> Result<Claim, VolumeError> {
+        let claims: Api<PersistentVolumeClaim> =
+            Api::namespaced(self.node.client.clone(), &self.record.namespace);
+        let unreadable = |source| VolumeError::Claim { claim: name.to_owned(), source: Box::new(source) };
+        let found = timeout(API_TIMEOUT, claims.get_opt(name)).await;
+        let found = found.unwrap_or_else(|error| Err(kube::Error::Service(error.into()))).map_err(unreadable)?;
+        let claim = found.ok_or_else(|| VolumeError::NoClaim(name.to_owned()))?;
+        let volume = claim.spec.and_then(|spec| spec.volume_name).filter(|volume| !volume.is_empty());
+        Ok(Claim {
+            name: name.to_owned(),
+            uid: claim.metadata.uid.unwrap_or_default(),
+            volume: volume.ok_or_else(|| VolumeError::Unbound(name.to_owned()))?,
+        })
+    }
+
+    fn note_volume(&mut self, volume: String, action: &'static str, outcome: Result<(), VolumeError>) {
+        let Err(error) = outcome else {
+            self.troubles.remove(&volume);
+            return;
+        };
+        let count = self.troubles.get(&volume).map_or(0, |trouble| trouble.count).saturating_add(1);
+        let message = format!("cannot {action} volume {volume}: {}", chain(&error));
+        tracing::warn!(vmi = %self.record.vmi_key(), count, error = message, "action failed");
+        self.troubles.insert(volume, Trouble { message, count, at: Timestamp::now() });
+    }
+
+    fn note_told(&mut self, volumes: BTreeSet<String>, synced: Result<(), RpcError>) {
+        let now = Timestamp::now();
+        let before = self.told.take().filter(|told| told.volumes == volumes).and_then(|told| told.refusal);
+        let (refusal, passes) = match synced {
+            Ok(()) => (None, false),
+            Err(error) => {
+                // Not a word about the volumes, if the launcher was not reached.
+                let passes = !matches!(error.refusal(), Some(code) if !is_passing(code));
+                let count = before.map_or(0, |before| before.count).saturating_add(1);
+                let message = chain(&error);
+                tracing::warn!(vmi = %self.record.vmi_key(), count, error = message, "the guest does not have its volumes");
+                (Some(Trouble { message, count, at: now }), passes)
+            }
+        };
+        self.told = Some(Told { volumes, at: now, refusal, passes });
     }
 
     async fn configure_network(&mut self, seen: &Seen, launcher: &Launcher) -> Result<(), Failed> {
@@ -389,6 +524,9 @@ impl Agent {
             let given = self.node.tasks.spawn_blocking(move || devices::give(process)).await;
             given.map_err(|err| transient(&err))?.map_err(|err| transient(&err))?;
         }
+        let disks = { let vmi = vmi.clone(); move || disks::give(process, &vmi) };
+        let given = self.node.tasks.spawn_blocking(disks).await;
+        given.map_err(|err| transient(&err))?.map_err(|err| transient(&err))?;
         let configure = move || network::configure(&records, &pod_uid, &vmi, process);
         let outcome = self.node.tasks.spawn_blocking(configure).await.map_err(|err| transient(&err))?;
         match outcome {
@@ -454,6 +592,21 @@ fn gone() -> Failed {
 pub(crate) fn refused(error: RpcError) -> Failed {
     let critical = matches!(error.refusal(), Some(RefusalCode::Impossible | RefusalCode::BadRequest));
     Failed { message: chain(&error), critical }
+}
+
+/// Whether a refusal to change the guest's disks ends by itself.
+fn is_passing(code: RefusalCode) -> bool {
+    matches!(code, RefusalCode::NotReady | RefusalCode::WrongState | RefusalCode::NoDomain)
+}
+
+/// Runs what blocks on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+) -> Result<T, VolumeError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(outcome) => outcome,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
 }
 
 /// For commands that stop something: a launcher that is gone, or has no domain, has nothing left to stop.

@@ -14,6 +14,9 @@ use tokio::sync::watch;
 
 use crate::status::Status;
 
+/// The gate of growing a guest's disks with their claims.
+pub(crate) const EXPAND_DISKS: &str = "ExpandDisks";
+
 /// Called with each new cluster configuration.
 pub type Observer = Arc<dyn Fn(&ClusterConfig) + Send + Sync>;
 
@@ -115,6 +118,10 @@ impl CurrentConfig {
             allow_emulation: config.use_emulation(),
             kvm_usable,
             leases,
+            tolerated_shortage_percent: config.pvc_tolerate_less_space_up_to_percent().try_into().unwrap_or(100),
+            reserved_bytes: config.minimum_reserve_pvc_bytes().try_into().unwrap_or_default(),
+            expand_disks: config.feature_gate(EXPAND_DISKS),
+            plugged_volumes: Default::default(),
         }
     }
 }

@@ -24,6 +24,7 @@ mod agents;
 mod certificate;
 mod config;
 mod devices;
+mod disks;
 mod error;
 mod launcher;
 mod migration;
@@ -38,6 +39,7 @@ mod seccomp;
 mod selinux;
 mod status;
 mod uid;
+mod volumes;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 //! ```text
 //! <private dir>/ghost-records/<pod uid>        this launcher may be alive; whose it is
 //! <private dir>/network-info-cache/<pod uid>   how far phase 1 of its network came
+//! <private dir>/hotplug-volume-mount-state/<pod uid>   volumes that were mounted for it
 //! ```
 
 use std::fs;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::uid::{PodUid, VmiUid};
+use crate::volumes::VolumeRecords;
 
 /// A launcher that may be running on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,11 +93,12 @@ pub(crate) struct PodInterface {
     pub(crate) lease: Option<Lease>,
 }
 
-/// The two directories of records.
+/// The directories of records.
 #[derive(Debug, Clone)]
 pub(crate) struct Records {
     ghosts: Arc<Path>,
     networks: Arc<Path>,
+    volumes: Arc<Path>,
 }
 
 impl Records {
@@ -108,7 +111,11 @@ impl Records {
             atomic::sweep(&path)?;
             Ok::<_, Error>(Arc::from(path))
         };
-        Ok(Records { ghosts: directory("ghost-records")?, networks: directory("network-info-cache")? })
+        Ok(Records {
+            ghosts: directory("ghost-records")?,
+            networks: directory("network-info-cache")?,
+            volumes: directory("hotplug-volume-mount-state")?,
+        })
     }
 
     /// All launchers that may be running. An unreadable file is reported and kept: it may be the only trace of a guest.
@@ -142,10 +149,25 @@ impl Records {
         atomic::write_json(self.networks.join(pod_uid.as_str()), record)
     }
 
+    pub(crate) fn volumes(&self, pod_uid: &PodUid) -> Result<VolumeRecords, hostfs::Error> {
+        Ok(atomic::read_json(self.volumes.join(pod_uid.as_str()))?.unwrap_or_default())
+    }
+
+    pub(crate) fn write_volumes(&self, pod_uid: &PodUid, volumes: &VolumeRecords) -> Result<(), hostfs::Error> {
+        let path = self.volumes.join(pod_uid.as_str());
+        if volumes.is_empty() { atomic::remove(path) } else { atomic::write_json(path, volumes) }
+    }
+
+    /// Where a file system may be mounted in a mount namespace that nobody else sees.
+    pub(crate) fn scratch(&self) -> &Path {
+        &self.volumes
+    }
+
     /// Removes the records of a launcher. The ghost record is removed last: as long as it exists, the others can be
     /// found.
     pub(crate) fn remove(&self, pod_uid: &PodUid) -> Result<(), hostfs::Error> {
         atomic::remove(self.networks.join(pod_uid.as_str()))?;
+        atomic::remove(self.volumes.join(pod_uid.as_str()))?;
         atomic::remove(self.ghosts.join(pod_uid.as_str()))
     }
 }
@@ -192,10 +214,16 @@ mod tests {
         let records = Records::open(dir.path()).unwrap();
         assert_eq!(records.ghosts().unwrap(), [record("pod-1")]);
         assert_eq!(records.network(&pod).unwrap(), Some(finished));
+        let (shape, device) = (crate::volumes::RecordedShape::Device, Some(1793));
+        let plugged = crate::volumes::VolumeRecord { claim: "claim".to_string(), shape, device, done: true };
+        let volumes = VolumeRecords::from([("data".to_string(), plugged)]);
+        records.write_volumes(&pod, &volumes).unwrap();
+        assert_eq!(records.volumes(&pod).unwrap(), volumes);
         for _ in 0..2 {
             records.remove(&pod).unwrap();
             assert_eq!(records.ghosts().unwrap(), []);
             assert_eq!(records.network(&pod).unwrap(), None);
+            assert_eq!(records.volumes(&pod).unwrap(), VolumeRecords::new());
         }
     }
 

@@ -5,13 +5,15 @@ use api::rights::{Identity, Program, Right};
 use api::v1::{KubeVirt, VirtualMachineInstance};
 use informer::Recorder;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 
 const RIGHTS: &[Right] = &[
     Right::watch::<VirtualMachineInstance>(),
     Right::on::<VirtualMachineInstance>(&[Get, Update]),
     Right::watch::<KubeVirt>(),
     Right::on::<Node>(&[Get, Patch]),
+    // Which PersistentVolume is behind a claim that is plugged in.
+    Right::on::<PersistentVolumeClaim>(&[Get]),
     Recorder::RIGHT,
 ];
 

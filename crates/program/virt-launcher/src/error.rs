@@ -31,6 +31,9 @@ pub(crate) enum Error {
     LibvirtDown,
     #[error("cannot {action}")]
     Libvirt { action: &'static str, source: libvirt_io::Error },
+    /// `waits`: nothing but the guest is waited for.
+    #[error("the guest does not have the volumes of its VMI yet: {detail}")]
+    Plug { detail: String, waits: bool },
     #[error("the guest agent refused: {0}")]
     Agent(String),
 }
@@ -64,6 +67,8 @@ impl Error {
                 Some(ErrorCode::OperationInvalid) => RefusalCode::WrongState,
                 _ => RefusalCode::Libvirt,
             },
+            Error::Plug { waits: true, .. } => RefusalCode::NotReady,
+            Error::Plug { waits: false, .. } => RefusalCode::Libvirt,
             Error::Agent(_) => RefusalCode::Agent,
         }
     }

@@ -9,6 +9,8 @@
 //! | `libvirtd`, `session` | the daemon kept alive, the connection kept open, the state kept current |
 //! | `manager` | what the handler asks for: does what `lifecycle::Guest` decides |
 //! | `disks`, `podnet`, `dhcp` | what a guest needs before it starts |
+//! | `dump` | dumps of the guest's memory |
+//! | `plug` | disks that come and go while the guest runs |
 //! | `migration` | migration: sends the guest, or receives one |
 //! | `agent` | what the guest says about itself |
 //! | `server`, `state` | the socket, and the document it shows |
@@ -19,11 +21,13 @@ mod children;
 mod console_log;
 mod dhcp;
 mod disks;
+mod dump;
 mod error;
 mod libvirtd;
 mod life;
 mod manager;
 mod migration;
+mod plug;
 mod podnet;
 mod server;
 mod session;

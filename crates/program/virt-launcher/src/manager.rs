@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::VirtualMachineInstance;
-use domain::{HostFacts, InterfaceFacts, Paths};
+use domain::{DiskFacts, HostFacts, InterfaceFacts, Paths};
 use jiff::Timestamp;
 use launcher_contract::migration::PrepareTargetRequest;
-use launcher_contract::types::{Command, DomainStatus, Lease, SyncOptions};
+use launcher_contract::types::{Command, DomainStatus, Lease, MemoryDumpRequest, SyncOptions};
 use libvirt_io::{Connection, Domain, flags};
 use lifecycle::{Act, Answer, Change, Facts, Guest, Receive, Sync};
 use serde_json::Value;
@@ -25,7 +25,7 @@ use crate::error::{Error, chain};
 use crate::migration::{Sockets, Source, Target};
 use crate::session::Session;
 use crate::state::StateStore;
-use crate::{agent, console_log, dhcp, podnet};
+use crate::{agent, console_log, dhcp, dump, plug, podnet};
 
 /// Maximum number of concurrent guest agent commands from clients, so that a guest that never answers cannot use up the
 /// daemon's call limit.
@@ -103,7 +103,8 @@ impl Manager {
         self.deleted.notified().await;
     }
 
-    /// Defines and starts the domain if necessary, and resumes it if it is paused but no user paused it.
+    /// Defines and starts the domain if necessary, resumes it if it is paused but no user paused it, and plugs and unplugs
+    /// disks.
     pub(crate) async fn sync(&self, vmi: &VirtualMachineInstance, options: &SyncOptions) -> Result<(), Error> {
         let result = self.try_sync(vmi, options).await;
         // A late sync, or one for another launcher, says nothing about this guest.
@@ -128,19 +129,41 @@ impl Manager {
                 self.start(&connection, vmi, options, &mut inner).await
             }
             Sync::Resume => {
+                // First of all: the disk that made it stop may be about to leave.
+                let plugged = self.plug(vmi, options).await;
                 let (connection, domain) = self.domain().await?;
                 tracing::info!(reason = ?self.state.get().domain.map(|domain| domain.reason), "resuming the guest");
                 connection.resume(&domain).await.map_err(libvirt("resume the guest"))?;
-                self.session.refresh().await
+                self.session.refresh().await?;
+                plugged
+            }
+            Sync::Adjust => {
+                self.plug(vmi, options).await?;
+                if options.expand_disks { self.grow_disks(vmi).await } else { Ok(()) }
             }
             Sync::Nothing(because) => {
-                tracing::debug!(because, "nothing to start or to resume");
-                if options.expand_disks && !self.source.is_busy() {
-                    self.grow_disks(vmi).await?;
-                }
+                tracing::debug!(because, "nothing to sync");
                 Ok(())
             }
         }
+    }
+
+    /// Lets the guest have the volumes that are mounted for it, and no others.
+    async fn plug(&self, vmi: &VirtualMachineInstance, options: &SyncOptions) -> Result<(), Error> {
+        let (connection, domain) = self.domain().await?;
+        let live = connection.xml_desc(&domain, 0).await.map_err(libvirt("read the domain's disks"))?;
+        let (disks, missing) = self.preparer(options, Role::Start { expand: false }).plugged(vmi);
+        let facts = self.facts(options, disks, Vec::new());
+        let (changes, errors) = domain::disk_changes(vmi, &facts, &live).map_err(Error::Convert)?;
+        if changes.is_empty() && missing.is_empty() && errors.is_empty() {
+            return Ok(());
+        }
+        let refused = missing.iter().map(|error| chain(error)).chain(errors.iter().map(|error| chain(error)));
+        let mut outcome = plug::Outcome { refused: refused.collect(), held: Vec::new() };
+        let done = plug::carry_out(&connection, &domain, changes, &mut outcome).await;
+        self.session.refresh().await?;
+        done?;
+        outcome.result()
     }
 
     /// Lets the guest see how much its claims have grown.
@@ -186,6 +209,20 @@ impl Manager {
             tokio::spawn(self.target.clone().watch(self.guest.clone()));
         }
         Ok(())
+    }
+
+    /// Begins a dump of the guest's memory.
+    pub(crate) async fn dump_memory(&self, request: MemoryDumpRequest) -> Result<(), Error> {
+        let MemoryDumpRequest { vmi_uid, volume, file } = request;
+        self.guard(vmi_uid.as_str())?;
+        let _inner = self.inner.lock().await;
+        if dump::is_known(&self.state, &volume, &file)? {
+            return Ok(());
+        }
+        self.session.refresh().await?;
+        self.decide(Guest::dump)?;
+        let (connection, domain) = self.domain().await?;
+        dump::begin(&self.state, connection, domain, &self.config.paths.plugged, volume, file)
     }
 
     /// Finishes a migration at the target: sets the guest's clock, which stood still during the transfer.
@@ -264,32 +301,45 @@ impl Manager {
             inner.console_log = Some(AbortOnDropHandle::new(tokio::spawn(console_log::keep_short(log))));
         }
         let interfaces = self.prepare_network(vmi, &options.leases, inner)?;
-        let preparer = Preparer {
-            children: &self.children,
-            paths,
-            image_volumes: self.config.image_volumes,
-            memory_limit: self.config.disk_memory_limit,
-            role,
-            tolerated_shortage_percent: options.tolerated_shortage_percent,
-            reserved_bytes: options.reserved_bytes,
-        };
-        let prepared = preparer.prepare(vmi).await.map_err(Error::Disks)?;
+        let prepared = self.preparer(options, role).prepare(vmi).await.map_err(Error::Disks)?;
         if !prepared.small.is_empty() {
             tracing::warn!(small = prepared.small.join("; "), "volumes are smaller than their claims");
             self.state.update(|state| state.small_volumes.extend(prepared.small));
         }
-        Ok(HostFacts {
+        Ok(self.facts(options, prepared.facts, interfaces))
+    }
+
+    fn preparer<'a>(&'a self, options: &'a SyncOptions, role: Role) -> Preparer<'a> {
+        Preparer {
+            children: &self.children,
+            paths: &self.config.paths,
+            image_volumes: self.config.image_volumes,
+            memory_limit: self.config.disk_memory_limit,
+            role,
+            plugged: &options.plugged_volumes,
+            tolerated_shortage_percent: options.tolerated_shortage_percent,
+            reserved_bytes: options.reserved_bytes,
+        }
+    }
+
+    fn facts(
+        &self,
+        options: &SyncOptions,
+        disks: BTreeMap<String, DiskFacts>,
+        interfaces: Vec<InterfaceFacts>,
+    ) -> HostFacts {
+        HostFacts {
             kvm_usable: options.kvm_usable && may_use_kvm(),
             allow_emulation: options.allow_emulation || self.config.allow_emulation,
             smbios: options.smbios.clone(),
             mem_balloon_stats_period: options.mem_balloon_stats_period,
             serial_console_log_disabled: options.serial_console_log_disabled,
             free_page_reporting_disabled: options.free_page_reporting_disabled,
-            paths: paths.clone(),
-            disks: prepared.facts,
+            paths: self.config.paths.clone(),
+            disks,
             targets: BTreeMap::new(),
             interfaces,
-        })
+        }
     }
 
     /// Finds the taps and starts the DHCP servers, once.

@@ -22,7 +22,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use launcher_contract::migration::{MigrateRequest, MigrationRequest, PrepareTargetRequest, SettleRequest};
 use launcher_contract::routes;
 use launcher_contract::types::{
-    AgentReply, AgentRequest, Command, CommandRequest, Info, PROTOCOL, Refusal, RefusalCode, SyncRequest,
+    AgentReply, AgentRequest, Command, CommandRequest, Info, MemoryDumpRequest, PROTOCOL, Refusal, RefusalCode,
+    SyncRequest,
 };
 use serde::Deserialize;
 use tokio::net::{UnixListener, UnixStream};
@@ -65,7 +66,8 @@ pub(crate) fn router(manager: Arc<Manager>, state: StateStore, info: Info) -> Ro
         .route(routes::MIGRATE, put(migrate))
         .route(routes::ABORT_MIGRATION, put(abort_migration))
         .route(routes::SETTLE_MIGRATION, put(settle_migration))
-        .route(routes::FINALIZE_TARGET, put(finalize_target));
+        .route(routes::FINALIZE_TARGET, put(finalize_target))
+        .route(routes::MEMORY_DUMP, put(dump_memory));
     for command in Command::ALL {
         let handler = move |State(context): State<Context>, body: Body<CommandRequest>| run(context, command, body);
         router = router.route(command.path(), put(handler));
@@ -151,6 +153,10 @@ async fn finalize_target(State(context): State<Context>, body: Body<MigrationReq
         context.manager.finalize_target(request.migration_uid.as_str()).await
     })
     .await
+}
+
+async fn dump_memory(State(context): State<Context>, body: Body<MemoryDumpRequest>) -> Response {
+    with(body, async move |request| context.manager.dump_memory(request).await).await
 }
 
 /// Parses the body and runs `work` on it.

@@ -39,6 +39,17 @@ pub(crate) enum Command {
     /// Cancel the evacuation of a virtual machine
     #[command(name = "evacuate-cancel")]
     EvacuateCancel(PauseArgs),
+    /// Plug a volume into a running virtual machine
+    #[command(name = "addvolume")]
+    AddVolume(AddVolumeArgs),
+    /// Unplug a volume from a running virtual machine
+    #[command(name = "removevolume")]
+    RemoveVolume(RemoveVolumeArgs),
+    /// Dump the memory of a running virtual machine to a claim
+    #[command(name = "memory-dump")]
+    MemoryDump(MemoryDumpArgs),
+    #[command(name = "image-upload")]
+    ImageUpload(crate::image_upload::ImageUploadArgs),
     Explain(ExplainArgs),
     Console(ConsoleArgs),
     /// Open a VNC connection to a virtual machine
@@ -100,6 +111,123 @@ fn key_value(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("expected KEY=VALUE".to_owned()),
     }
+}
+
+/// What the guest sees of a plugged volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiskType {
+    /// A disk
+    Disk,
+    /// A SCSI unit that takes its own commands
+    Lun,
+}
+
+impl DiskType {
+    pub(crate) fn field(self) -> &'static str {
+        match self {
+            DiskType::Disk => "disk",
+            DiskType::Lun => "lun",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Cache {
+    None,
+    Writethrough,
+    Writeback,
+}
+
+impl Cache {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Cache::None => "none",
+            Cache::Writethrough => "writethrough",
+            Cache::Writeback => "writeback",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddVolumeArgs {
+    /// Name of the VirtualMachine, or of a VirtualMachineInstance without one
+    #[arg(value_name = "VMI")]
+    pub(crate) vmi: String,
+    /// Name of the DataVolume or PersistentVolumeClaim to plug
+    #[arg(long, value_name = "NAME")]
+    pub(crate) volume_name: String,
+    /// Name of volume and disk in the virtual machine; that of the volume by default
+    #[arg(long, value_name = "NAME")]
+    pub(crate) disk_name: Option<String>,
+    /// Serial number that the guest sees; the name of the disk by default
+    #[arg(long)]
+    pub(crate) serial: Option<String>,
+    /// How the host caches the disk; as its storage allows by default
+    #[arg(long, value_enum)]
+    pub(crate) cache: Option<Cache>,
+    /// What the guest sees
+    #[arg(long, value_enum, default_value = "disk")]
+    pub(crate) disk_type: DiskType,
+    /// Bus of the disk
+    #[arg(long, default_value = "scsi", value_parser = ["scsi", "virtio"])]
+    pub(crate) bus: String,
+    /// No effect: volumes of a VirtualMachine stay in its template
+    #[arg(long, hide = true)]
+    pub(crate) persist: bool,
+    /// No effect: requests may always be made at the same time
+    #[arg(long, hide = true)]
+    pub(crate) concurrent: bool,
+    /// Server-side dry run: validate the request without carrying it out
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveVolumeArgs {
+    /// Name of the VirtualMachine, or of a VirtualMachineInstance without one
+    #[arg(value_name = "VMI")]
+    pub(crate) vmi: String,
+    /// Name of the volume, or of its DataVolume or PersistentVolumeClaim
+    #[arg(long, value_name = "NAME")]
+    pub(crate) volume_name: String,
+    /// No effect: volumes of a VirtualMachine leave its template
+    #[arg(long, hide = true)]
+    pub(crate) persist: bool,
+    /// Server-side dry run: validate the request without carrying it out
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MemoryDumpArgs {
+    #[command(subcommand)]
+    pub(crate) command: MemoryDumpCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MemoryDumpCommand {
+    /// Dump the memory
+    Get {
+        /// Name of the VirtualMachine
+        vm: String,
+        /// The claim that the dump goes to; that of the last dump by default
+        #[arg(long)]
+        claim_name: Option<String>,
+        /// Create the claim, large enough for the dump
+        #[arg(long, requires = "claim_name")]
+        create_claim: bool,
+        /// Storage class of the new claim
+        #[arg(long, requires = "create_claim")]
+        storage_class: Option<String>,
+        /// Access mode of the new claim
+        #[arg(long, requires = "create_claim", value_parser = ["ReadWriteOnce", "ReadWriteMany"])]
+        access_mode: Option<String>,
+    },
+    /// Take the claim with the last dump away from the virtual machine; its content stays
+    Remove {
+        /// Name of the VirtualMachine
+        vm: String,
+    },
 }
 
 #[derive(Debug, Args)]

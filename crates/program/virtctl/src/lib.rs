@@ -9,11 +9,13 @@ mod console;
 mod error;
 mod explain;
 pub mod guest;
+mod image_upload;
 mod lifecycle;
 pub mod migration;
 mod subresource;
 mod version;
 mod vnc;
+mod volumes;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -59,6 +61,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Migrate(args) => migration::migrate(connect, args).await?,
         Command::MigrateCancel(args) => migration::cancel(connect, args).await?,
         Command::EvacuateCancel(args) => migration::cancel_evacuation(connect, args).await?,
+        Command::AddVolume(args) => volumes::add(connect, args).await?,
+        Command::RemoveVolume(args) => volumes::remove(connect, args).await?,
+        Command::MemoryDump(args) => volumes::memory_dump(connect, args).await?,
+        Command::ImageUpload(args) => image_upload::run(connect, args).await?,
         Command::Explain(args) => return explain::run(connect, args).await,
         Command::Console(args) => return console::run(connect, args).await,
         Command::Vnc(args) => vnc::run(connect, args).await?,

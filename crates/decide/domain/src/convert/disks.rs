@@ -30,10 +30,15 @@ pub fn disk(vmi: &VirtualMachineInstance, facts: &HostFacts, name: &str) -> Resu
     convert(vmi, facts, index, disk, target)
 }
 
-/// Whether a disk is plugged in as soon as its volume is there. The guest starts without it.
+/// Whether a disk is plugged in as soon as its volume is there. The guest starts without it; a drive is there from the
+/// start.
 fn is_to_come(vmi: &VirtualMachineInstance, facts: &HostFacts, disk: &Given) -> bool {
     let volume = vmi.spec.volumes.iter().find(|volume| volume.name == disk.name);
-    volume.is_some_and(|volume| claims::is_plugged(vmi, volume)) && !facts.disks.contains_key(&disk.name)
+    !disk.is_cdrom() && volume.is_some_and(|volume| is_missing(vmi, facts, volume))
+}
+
+fn is_missing(vmi: &VirtualMachineInstance, facts: &HostFacts, volume: &Volume) -> bool {
+    claims::is_plugged(vmi, volume) && !facts.disks.contains_key(&volume.name)
 }
 
 /// The device names of all disks: those that the guest knows already stay.
@@ -90,11 +95,11 @@ fn convert(
 ) -> Result<Disk, Error> {
     let field = format!("spec.domain.devices.disks[{index}]");
     refuse(given, &field)?;
-    let volume = vmi
-        .spec
-        .volumes
-        .iter()
-        .find(|volume| volume.name == given.name)
+    let volume = vmi.spec.volumes.iter().find(|volume| volume.name == given.name);
+    if given.is_cdrom() && volume.is_none_or(|volume| is_missing(vmi, facts, volume)) {
+        return drive(given, &field, index, target);
+    }
+    let volume = volume
         .ok_or_else(|| Error::invalid(format!("{field}.name"), format!("no volume is named {:?}", given.name)))?;
     let known = facts
         .disks
@@ -122,7 +127,7 @@ fn convert(
             error_policy: error_policy(given, &field)?,
             discard: (device.device == "disk" && !preallocated).then_some("unmap"),
         },
-        source: DiskSource::from(&source.location),
+        source: Some(DiskSource::from(&source.location)),
         backing_store: source.backing,
         target: DiskTarget { dev: target, bus: device.bus },
         readonly: device.readonly.then_some(Empty {}),
@@ -130,14 +135,42 @@ fn convert(
         serial: serial(given, &field)?,
         boot: given.boot_order.map(|order| Boot { order }),
         alias: Alias::user(&given.name),
-        address: (device.bus == "scsi").then_some(DriveAddress {
-            type_: "drive",
-            controller: 0,
-            bus: 0,
-            target: 0,
-            unit: index as u32,
-        }),
+        address: address(device.bus, index),
     })
+}
+
+/// A drive without a medium.
+fn drive(given: &Given, field: &str, index: usize, target: String) -> Result<Disk, Error> {
+    let device = device(given, &DiskFacts::default(), field)?;
+    let cache = given.cache.clone().filter(|cache| !cache.is_empty());
+    Ok(Disk {
+        type_: "file",
+        device: device.device,
+        model: None,
+        driver: DiskDriver {
+            name: "qemu",
+            type_: "raw",
+            io: given.io.clone().filter(|io| !io.is_empty()),
+            // Of its media, which are only read.
+            cache: cache.unwrap_or_else(|| "writethrough".to_owned()),
+            error_policy: error_policy(given, field)?,
+            discard: None,
+        },
+        source: None,
+        backing_store: None,
+        target: DiskTarget { dev: target, bus: device.bus },
+        readonly: device.readonly.then_some(Empty {}),
+        shareable: None,
+        serial: serial(given, field)?,
+        boot: given.boot_order.map(|order| Boot { order }),
+        alias: Alias::user(&given.name),
+        address: address(device.bus, index),
+    })
+}
+
+fn address(bus: &str, index: usize) -> Option<DriveAddress> {
+    let unit = index as u32;
+    (bus == "scsi").then_some(DriveAddress { type_: "drive", controller: 0, bus: 0, target: 0, unit })
 }
 
 fn refuse(disk: &Given, field: &str) -> Result<(), Error> {

@@ -38,6 +38,7 @@ fn answers(guest: Guest, facts: Facts<'_>) -> String {
     let sync = said(guest.sync(facts), |sync| match sync {
         Sync::Start => "start",
         Sync::Resume => "resume",
+        Sync::Adjust => "adjust",
         Sync::Nothing(_) => "-",
     });
     let receive = said(guest.receive("m", facts), |receive| match receive {
@@ -90,12 +91,12 @@ fn a_guest_that_does_not_migrate() {
         // sync, prepare-target, pause, unpause, reset, soft reboot, shutdown, kill, delete
         ("before the first sync", Fresh, None, "start prepare none none reset none none kill delete"),
         ("a start that failed", Fresh, Some((Shutoff, Reason::Unknown)), "start no no no reset reboot - kill delete"),
-        ("it runs", Started, Some((Running, Reason::Booted)), "- no suspend keep reset reboot shutdown kill no"),
-        ("it runs again", Held, Some((Running, Reason::Unpaused)), "- no suspend keep reset reboot shutdown kill no"),
-        ("paused by its user", Held, Some((Paused, Reason::PausedUser)), "- no keep resume reset reboot shutdown kill no"),
+        ("it runs", Started, Some((Running, Reason::Booted)), "adjust no suspend keep reset reboot shutdown kill no"),
+        ("it runs again", Held, Some((Running, Reason::Unpaused)), "adjust no suspend keep reset reboot shutdown kill no"),
+        ("paused by its user", Held, Some((Paused, Reason::PausedUser)), "adjust no keep resume reset reboot shutdown kill no"),
         ("paused by somebody else", Started, Some((Paused, Reason::PausedUser)), "resume no keep resume reset reboot shutdown kill no"),
         ("I/O error", Started, Some((Paused, Reason::PausedIOError)), "resume no keep resume reset reboot shutdown kill no"),
-        ("I/O error, then paused by its user", Held, Some((Paused, Reason::PausedIOError)), "- no keep resume reset reboot shutdown kill no"),
+        ("I/O error, then paused by its user", Held, Some((Paused, Reason::PausedIOError)), "adjust no keep resume reset reboot shutdown kill no"),
         ("watchdog", Started, Some((Paused, Reason::PausedWatchdog)), "resume no keep resume reset reboot shutdown kill no"),
         ("left paused by a start", Started, Some((Paused, Reason::PausedStartingUp)), "resume no keep resume reset reboot shutdown kill no"),
         ("read by a new daemon", Started, Some((Paused, Reason::Unknown)), "resume no keep resume reset reboot shutdown kill no"),
@@ -104,8 +105,8 @@ fn a_guest_that_does_not_migrate() {
         ("snapshot", Started, Some((Paused, Reason::PausedSnapshot)), "- no keep resume reset reboot shutdown kill no"),
         ("crashed, QEMU is still there", Started, Some((Paused, Reason::PausedCrashed)), "- no keep resume reset reboot shutdown kill no"),
         ("shutting down", Started, Some((Shutdown, Reason::User)), "- no no no reset reboot - kill no"),
-        ("blocked", Started, Some((Blocked, Reason::Booted)), "- no no no reset reboot - kill no"),
-        ("suspended by itself", Started, Some((PMSuspended, Reason::Unknown)), "- no no no reset reboot - kill no"),
+        ("blocked", Started, Some((Blocked, Reason::Booted)), "adjust no no no reset reboot - kill no"),
+        ("suspended by itself", Started, Some((PMSuspended, Reason::Unknown)), "adjust no no no reset reboot - kill no"),
         ("powered off", Started, Some((Shutoff, Reason::Shutdown)), "no no no no reset reboot - kill delete"),
         ("powered off, paused by its user before", Held, Some((Shutoff, Reason::Shutdown)), "no no no no reset reboot - kill delete"),
         ("killed", Started, Some((Shutoff, Reason::Destroyed)), "no no no no reset reboot - kill delete"),
@@ -147,8 +148,8 @@ fn a_guest_that_has_moved_stays_away() {
 fn a_guest_that_did_not_move_is_a_guest_like_any_other() {
     check(&[
         // sync, prepare-target, pause, unpause, reset, soft reboot, shutdown, kill, delete
-        ("it runs", Started, Some((Running, Reason::MigrationCanceled)), "- no suspend keep reset reboot shutdown kill no"),
-        ("paused by its user", Held, Some((Paused, Reason::PausedUser)), "- no keep resume reset reboot shutdown kill no"),
+        ("it runs", Started, Some((Running, Reason::MigrationCanceled)), "adjust no suspend keep reset reboot shutdown kill no"),
+        ("paused by its user", Held, Some((Paused, Reason::PausedUser)), "adjust no keep resume reset reboot shutdown kill no"),
         ("left paused by libvirt", Started, Some((Paused, Reason::Unknown)), "resume no keep resume reset reboot shutdown kill no"),
         ("I/O error", Started, Some((Paused, Reason::PausedIOError)), "resume no keep resume reset reboot shutdown kill no"),
     ], Some((Source, Failed)), false);
@@ -185,8 +186,8 @@ fn a_guest_that_fetches_its_memory_runs_at_the_target() {
 fn a_guest_that_has_arrived_is_a_guest_like_any_other() {
     check(&[
         // sync, prepare-target, pause, unpause, reset, soft reboot, shutdown, kill, delete
-        ("it runs", Started, Some((Running, Reason::Migrated)), "- no suspend keep reset reboot shutdown kill no"),
-        ("it has arrived paused by its user", Held, Some((Paused, Reason::PausedUser)), "- no keep resume reset reboot shutdown kill no"),
+        ("it runs", Started, Some((Running, Reason::Migrated)), "adjust no suspend keep reset reboot shutdown kill no"),
+        ("it has arrived paused by its user", Held, Some((Paused, Reason::PausedUser)), "adjust no keep resume reset reboot shutdown kill no"),
         ("I/O error", Started, Some((Paused, Reason::PausedIOError)), "resume no keep resume reset reboot shutdown kill no"),
         ("powered off", Started, Some((Shutoff, Reason::Shutdown)), "no no no no reset reboot - kill delete"),
     ], Some((Target, Completed)), false);
@@ -288,7 +289,7 @@ fn only_its_user_decides_whether_a_guest_stays_paused() {
         let guest = after(changes);
         guest.sync(Facts { domain: Some(&stands), ..Facts::default() })
     };
-    let (held, resumes) = (Ok(Sync::Nothing("its user paused it")), Ok(Sync::Resume));
+    let (held, resumes) = (Ok(Sync::Adjust), Ok(Sync::Resume));
     let keep = |paused| Act::Keep { paused }.change();
     assert_eq!((keep(true), keep(false)), (Some(Change::Paused), Some(Change::Resumed)));
     assert_eq!(sync(&[Change::Started { paused: true }]), held);

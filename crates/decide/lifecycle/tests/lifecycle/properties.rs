@@ -201,6 +201,9 @@ impl Pod {
                 }
             }
             Ok(Sync::Resume) => self.resumes()?,
+            Ok(Sync::Adjust) => {
+                prop_assert_eq!(self.place, Place::Here, "adjusted where it does not run");
+            }
             Ok(Sync::Nothing(_)) | Err(_) => {}
         }
         Ok(())

@@ -2,7 +2,9 @@
 
 mod instance;
 mod lifecycle;
+mod memory_dump;
 mod migration;
+mod volumes;
 
 use api::v1::{VirtualMachine, VirtualMachineInstance};
 use serde_json::{Value, json};

@@ -1,17 +1,20 @@
 //! Whether a guest can be live-migrated, and how.
 
 use api::annotations::ALLOW_POD_BRIDGE_NETWORK_LIVE_MIGRATION;
-use api::conditions::LIVE_MIGRATABLE;
-use api::reasons::{HOST_DEVICE_NOT_LIVE_MIGRATABLE, INTERFACE_NOT_LIVE_MIGRATABLE};
-use api::v1::{
-    Binding, Condition, ConditionStatus, Disk, DiskDevice, Interface, VirtualMachineInstance, Volume, VolumeSource,
+use api::conditions::{LIVE_MIGRATABLE, STORAGE_LIVE_MIGRATABLE};
+use api::reasons::{
+    DISKS_NOT_LIVE_MIGRATABLE, HOST_DEVICE_NOT_LIVE_MIGRATABLE, INTERFACE_NOT_LIVE_MIGRATABLE, NOT_MIGRATABLE,
+    PERSISTENT_RESERVATION_NOT_LIVE_MIGRATABLE,
 };
+use api::v1::{Binding, Condition, ConditionStatus, Interface, VirtualMachineInstance};
 use jiff::Timestamp;
 
+use super::storage;
 use crate::status::time;
 
 const BLOCK_MIGRATION: &str = "BlockMigration";
 const LIVE_MIGRATION: &str = "LiveMigration";
+const RESERVES: &str = "VMI uses SCSI persistent reservation";
 
 /// The condition, and the method of a migration: with or without copying disks.
 pub(crate) fn live_migratable(vmi: &VirtualMachineInstance, now: Timestamp) -> (Condition, &'static str) {
@@ -19,12 +22,29 @@ pub(crate) fn live_migratable(vmi: &VirtualMachineInstance, now: Timestamp) -> (
         Some((reason, why)) => Condition::new(LIVE_MIGRATABLE, ConditionStatus::False, reason, why, time(now)),
         None => Condition::new(LIVE_MIGRATABLE, ConditionStatus::True, "", "", time(now)),
     };
-    let method =
-        if vmi.spec.volumes.iter().any(|volume| is_copied(vmi, volume)) { BLOCK_MIGRATION } else { LIVE_MIGRATION };
+    let method = if storage::copies(vmi) { BLOCK_MIGRATION } else { LIVE_MIGRATION };
     (condition, method)
 }
 
-fn obstacle(vmi: &VirtualMachineInstance) -> Option<(&'static str, &'static str)> {
+fn obstacle(vmi: &VirtualMachineInstance) -> Option<(&'static str, String)> {
+    beyond_storage(vmi).map(|(reason, why)| (reason, why.to_owned())).or_else(|| {
+        let why = storage::obstacle(vmi)?;
+        Some((DISKS_NOT_LIVE_MIGRATABLE, why))
+    })
+}
+
+/// Whether the guest could move if its disks were copied to other claims.
+pub(crate) fn storage_live_migratable(vmi: &VirtualMachineInstance, now: Timestamp) -> Condition {
+    let because = beyond_storage(vmi).map(|(reason, why)| format!("{reason}: {why}"));
+    let reserves = vmi.spec.domain.devices.disks.iter().any(|disk| disk.device().takes_reservations());
+    let reserves = reserves.then(|| format!("{PERSISTENT_RESERVATION_NOT_LIVE_MIGRATABLE}: {RESERVES}"));
+    let because: Vec<String> = because.into_iter().chain(reserves).collect();
+    let (status, reason) =
+        if because.is_empty() { (ConditionStatus::True, "") } else { (ConditionStatus::False, NOT_MIGRATABLE) };
+    Condition::new(STORAGE_LIVE_MIGRATABLE, status, reason, because.join(", "), time(now))
+}
+
+fn beyond_storage(vmi: &VirtualMachineInstance) -> Option<(&'static str, &'static str)> {
     let devices = &vmi.spec.domain.devices;
     let pod_network = vmi.spec.networks.iter().find(|network| network.source().is_pod());
     let of_pod = pod_network.and_then(|network| devices.interfaces.iter().find(|i| i.name == network.name));
@@ -53,33 +73,4 @@ fn can_follow(vmi: &VirtualMachineInstance, interface: &Interface) -> bool {
         | Binding::Slirp
         | Binding::Unset => false,
     }
-}
-
-/// Whether a volume is local to the node and writable by the guest, so that it has to be copied.
-fn is_copied(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
-    let local = match volume.source() {
-        VolumeSource::ContainerDisk(_)
-        | VolumeSource::EmptyDisk(_)
-        | VolumeSource::CloudInitNoCloud(_)
-        | VolumeSource::CloudInitConfigDrive(_) => true,
-        VolumeSource::ConfigMap(_)
-        | VolumeSource::ContainerPath(_)
-        | VolumeSource::DataVolume(_)
-        | VolumeSource::DownwardApi(_)
-        | VolumeSource::DownwardMetrics
-        | VolumeSource::Ephemeral(_)
-        | VolumeSource::HostDisk(_)
-        | VolumeSource::MemoryDump(_)
-        | VolumeSource::PersistentVolumeClaim(_)
-        | VolumeSource::Secret(_)
-        | VolumeSource::ServiceAccount(_)
-        | VolumeSource::Sysprep(_)
-        | VolumeSource::Unset => false,
-    };
-    let writable = |disk: &Disk| match disk.device() {
-        DiskDevice::CdRom(cdrom) => cdrom.readonly == Some(false),
-        DiskDevice::Disk(_) | DiskDevice::Lun(_) | DiskDevice::Unset => true,
-    };
-    let disk = vmi.spec.domain.devices.disks.iter().find(|disk| disk.name == volume.name);
-    local && disk.is_some_and(writable)
 }

@@ -29,7 +29,7 @@
 //! - **If the source dies after the switch-over, the target decides.** A source whose launcher is gone says so in an
 //!   annotation and declares nothing. The target takes over the VMI if the guest runs there, and writes `failed` if it
 //!   does not; only then has the guest ended.
-//! - Images are not shared, so their locks have no effect across nodes; within one node they do.
+//! - Images of disks that both nodes use are locked by the QEMU that runs the guest, where their file system has locks.
 //!
 //! # Between two VMIs
 //!
@@ -44,9 +44,10 @@ mod condition;
 mod options;
 mod peer;
 pub(crate) mod source;
+mod storage;
 pub(crate) mod target;
 
-pub(crate) use condition::live_migratable;
+pub(crate) use condition::{live_migratable, storage_live_migratable};
 pub use options::options;
 pub use peer::{destination, sender_uid};
 

@@ -4,6 +4,8 @@ use api::v1::{MigrationConfiguration, MigrationDowntimeTuning, MigrationStallDet
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use launcher_contract::migration::{DowntimeTuning, MigrationOptions, StallOptions};
 
+use super::storage;
+
 const STALL_DETECTION: &str = "MigrationStallDetection";
 const DOWNTIME_TUNING: &str = "MigrationDowntimeTuning";
 /// Connections for sending memory, unless the launcher's CPU time is limited. More than the node has CPUs would only
@@ -39,6 +41,8 @@ pub fn options(
         stall_detector: gate(STALL_DETECTION).then(|| stall(&experimental.stall_detector.unwrap_or_default())),
         downtime_tuning: gate(DOWNTIME_TUNING).then(|| tuning(&experimental.downtime_tuning.unwrap_or_default())),
         compression: experimental.compression.filter(|method| !method.is_empty()),
+        shared_volumes: storage::shared(vmi),
+        moved_volumes: storage::moved(vmi),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::action::{normal, requeue, warning};
 use crate::launcher::{Verdict, since};
 use crate::shutdown::{kill, resend_in};
 use crate::status::{set_phase, time};
-use crate::{Action, ActionKind, DomainState, LauncherState, Network, World};
+use crate::{Action, ActionKind, DomainState, LauncherState, Network, World, volumes};
 
 /// Attempts to prepare before the migration fails.
 const ATTEMPTS: u32 = 6;
@@ -76,6 +76,10 @@ fn prepare(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineIn
             let why = "virt-handler restarted while it set up the network of the target Pod";
             report_failure(w, vmi, why)
         }
+        Network::Finished(_) if let Some(waiting) = volumes::before_arrival(w, vmi) => match volumes::hopeless(w) {
+            Some(why) => report_failure(w, vmi, why),
+            None => waiting,
+        },
         Network::Finished(_) => vec![Action::PrepareTarget { uid: uid_of(state).to_owned() }],
     }
 }

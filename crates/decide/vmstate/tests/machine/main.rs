@@ -8,4 +8,6 @@ mod phases;
 mod properties;
 mod shutting_down;
 mod statuses;
+mod storage;
 mod support;
+mod volumes;

@@ -296,6 +296,12 @@ impl Pair {
             }
             Action::CleanUp => self.sides[side].has_record = false,
             Action::FinalizeTarget { .. } | Action::EmitEvent { .. } | Action::RequeueAfter { .. } => {}
+            Action::MountVolumes(_)
+            | Action::UnmountVolumes(_)
+            | Action::SyncVolumes { .. }
+            | Action::DumpMemory { .. } => {
+                return Err(TestCaseError::fail(format!("a guest without plugged volumes does not call for {action:?}")));
+            }
             Action::ConfigureNetwork | Action::SyncDomain { .. } | Action::Shutdown | Action::RememberIoRetry(_) => {
                 return Err(TestCaseError::fail(format!("a migration does not call for {action:?}")));
             }

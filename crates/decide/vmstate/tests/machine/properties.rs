@@ -278,6 +278,12 @@ impl Story {
         }
         let now = self.scene.now;
         match action {
+            Action::MountVolumes(_)
+            | Action::UnmountVolumes(_)
+            | Action::SyncVolumes { .. }
+            | Action::DumpMemory { .. } => {
+                return Err(TestCaseError::fail(format!("a guest without plugged volumes does not call for {action:?}")));
+            }
             Action::ConfigureNetwork => self.scene.network = Some(vec![]),
             Action::SyncDomain { .. } => {
                 prop_assert!(!self.shut_down, "nothing starts after a shutdown");

@@ -19,7 +19,12 @@ fn full_domain() -> DomainState {
             mac: "02:00:00:aa:bb:01".to_string(),
             ..DomainInterface::default()
         }],
-        disks: vec![DomainDisk { alias: "root".into(), target: "vda".into(), source: "/disk".into() }],
+        disks: vec![DomainDisk {
+            alias: "root".into(),
+            target: "vda".into(),
+            source: "/disk".into(),
+            ..DomainDisk::default()
+        }],
         ..running()
     }
 }

@@ -1,12 +1,14 @@
 //! Worlds that are easy to write down.
 
+use std::collections::BTreeMap;
+
 use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstancePhase as Phase;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use vmstate::{
     Action, DomainReason, DomainState, DomainStatus, Endpoint, Failure, IoRetry, LauncherState, LauncherView, Network,
-    PodAddresses, Proxy, Sent, Vmi, World, decide,
+    Mounted, PodAddresses, Proxy, Sent, Told, Trouble, Vmi, Volumes, World, decide,
 };
 
 pub(crate) const NODE: &str = "node01";
@@ -83,6 +85,10 @@ pub(crate) struct Scene {
     pub(crate) sent: Sent,
     pub(crate) failure: Option<Failure>,
     pub(crate) io_retry: Option<IoRetry>,
+    pub(crate) expand_disks: bool,
+    pub(crate) mounted: BTreeMap<String, Mounted>,
+    pub(crate) troubles: BTreeMap<String, Trouble>,
+    pub(crate) told: Option<Told>,
     pub(crate) node: &'static str,
     pub(crate) pod_name: Option<String>,
     pub(crate) listening: Option<Endpoint>,
@@ -112,6 +118,10 @@ impl Scene {
             sent: Sent::default(),
             failure: None,
             io_retry: None,
+            expand_disks: true,
+            mounted: BTreeMap::new(),
+            troubles: BTreeMap::new(),
+            told: None,
             node: NODE,
             pod_name: Some("virt-launcher-testvm".to_string()),
             listening: None,
@@ -170,6 +180,8 @@ impl Scene {
             sent: self.sent,
             failure: self.failure.as_ref(),
             io_retry: self.io_retry,
+            expand_disks: self.expand_disks,
+            volumes: Volumes { mounted: &self.mounted, troubles: &self.troubles, told: self.told.as_ref() },
         }
     }
 
@@ -207,6 +219,15 @@ fn word(action: &Action) -> Option<String> {
     Some(match action {
         Action::ConfigureNetwork => "network".to_string(),
         Action::SyncDomain { .. } => "sync".to_string(),
+        Action::MountVolumes(mounts) => {
+            let words = mounts.iter().map(|m| format!("{}={} from {} as {:?}", m.volume, m.claim, m.attachment, m.shape));
+            format!("mount {}", words.collect::<Vec<_>>().join(", "))
+        }
+        Action::UnmountVolumes(volumes) => format!("unmount {}", volumes.join(", ")),
+        Action::SyncVolumes { volumes } => {
+            format!("plug {}", volumes.iter().cloned().collect::<Vec<_>>().join(", "))
+        }
+        Action::DumpMemory { volume, file } => format!("dump to {volume}/{file}"),
         Action::Shutdown => "shutdown".to_string(),
         Action::Kill { .. } => "kill".to_string(),
         Action::Delete { .. } => "delete".to_string(),

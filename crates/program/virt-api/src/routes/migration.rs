@@ -73,7 +73,7 @@ impl Server {
     }
 
     /// The cluster configuration; the defaults if there is no KubeVirt object.
-    async fn configuration(&self) -> Result<ClusterConfig, Refusal> {
+    pub(super) async fn configuration(&self) -> Result<ClusterConfig, Refusal> {
         let kubevirts: Api<KubeVirt> = Api::namespaced(self.client.clone(), &self.namespace);
         let found = kubevirts.list(&ListParams::default()).await.map_err(|error| {
             tracing::warn!(%error, "failed to read the configuration");

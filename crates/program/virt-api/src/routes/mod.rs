@@ -4,6 +4,7 @@ mod about;
 mod migration;
 mod vm;
 mod vmi;
+mod volumes;
 
 use std::sync::Arc;
 
@@ -58,6 +59,10 @@ fn operations() -> Router<Arc<Server>> {
         .route(&vm("restart"), put(vm::restart))
         .route(&vm("migrate"), put(migration::migrate))
         .route(&vm("evacuate/cancel"), put(migration::cancel_vm_evacuation))
+        .route(&vm("addvolume"), put(volumes::add_to_vm))
+        .route(&vm("removevolume"), put(volumes::remove_from_vm))
+        .route(&vm("memorydump"), put(volumes::dump_memory))
+        .route(&vm("removememorydump"), put(volumes::remove_dump))
         .route(&vm("portforward/{port}"), get(vm::port_forward))
         .route(&vm("portforward/{port}/{protocol}"), get(vm::port_forward_protocol))
         .route(&vmi("console"), get(vmi::console))
@@ -65,6 +70,8 @@ fn operations() -> Router<Arc<Server>> {
         .route(&vmi("portforward/{port}"), get(vmi::port_forward))
         .route(&vmi("portforward/{port}/{protocol}"), get(vmi::port_forward_protocol))
         .route(&vmi("evacuate/cancel"), put(migration::cancel_vmi_evacuation))
+        .route(&vmi("addvolume"), put(volumes::add_to_vmi))
+        .route(&vmi("removevolume"), put(volumes::remove_from_vmi))
         .route(&vmi("pause"), put(vmi::pause))
         .route(&vmi("unpause"), put(vmi::unpause))
         .route(&vmi("softreboot"), put(vmi::soft_reboot))

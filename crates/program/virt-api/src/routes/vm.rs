@@ -79,7 +79,7 @@ impl Server {
         Ok(StatusCode::ACCEPTED)
     }
 
-    async fn write(&self, namespace: &str, name: &str, step: &Step, dry_run: bool) -> Result<(), Refusal> {
+    pub(super) async fn write(&self, namespace: &str, name: &str, step: &Step, dry_run: bool) -> Result<(), Refusal> {
         let params = PatchParams { dry_run, ..PatchParams::default() };
         let (kind, written) = match step {
             Step::Vm(patch) => {
@@ -104,6 +104,10 @@ fn not_written(kind: Kind, name: &str, error: kube::Error) -> Refusal {
     match error {
         kube::Error::Api(status) if status.code == 404 => Refusal::not_found(kind, name),
         kube::Error::Api(status) if test_failed(&status) => Refusal::conflict(kind, name, status.message),
+        kube::Error::Api(status) if status.code == 422 => match serde_json::to_value(&*status) {
+            Ok(value) => serde_json::from_value(value).map_or_else(|_| Refusal::internal(status.message), Refusal::passed_on),
+            Err(_) => Refusal::internal(status.message),
+        },
         kube::Error::Api(status) => Refusal::internal(status.message),
         other => {
             tracing::warn!(name, error = %other, "failed to send a patch");

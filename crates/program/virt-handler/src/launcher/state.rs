@@ -13,6 +13,8 @@ pub(super) fn translate(state: rpc::LauncherState) -> vmstate::LauncherState {
         shutdown_requested_at,
         last_error: _, // the failed command has already reported it
         migration: moving,
+        small_volumes,
+        memory_dump,
     } = state;
     vmstate::LauncherState {
         domain,
@@ -20,6 +22,8 @@ pub(super) fn translate(state: rpc::LauncherState) -> vmstate::LauncherState {
         marked_for_graceful_shutdown,
         shutdown_requested_at,
         migration: moving.map(migration),
+        small_volumes,
+        memory_dump,
     }
 }
 

@@ -20,7 +20,7 @@ mod watch;
 pub(crate) use storage::larger;
 pub(crate) use watch::{forget_size, watch};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -80,6 +80,8 @@ pub(crate) struct Preparer<'a> {
     pub(crate) image_volumes: bool,
     pub(crate) memory_limit: u64,
     pub(crate) role: Role,
+    /// Volumes that virt-handler has mounted for the guest beside those of the Pod.
+    pub(crate) plugged: &'a BTreeSet<String>,
     /// By how many percent a file system may be too small for the image that is to be made on it.
     pub(crate) tolerated_shortage_percent: u8,
     /// Bytes of a file system that stay free when an image is made on it.

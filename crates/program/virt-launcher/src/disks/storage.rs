@@ -4,8 +4,10 @@
 //! is opened beneath a descriptor, and only a regular file or a block device that this process may use itself is given to
 //! QEMU.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -52,7 +54,8 @@ impl Preparer<'_> {
         small: &mut Vec<String>,
     ) -> Result<Option<DiskFacts>, Error> {
         let Some(location) = self.paths.lasting(vmi, volume) else { return Ok(None) };
-        if claims::is_plugged(vmi, volume) && !Path::new(location.path()).exists() {
+        // While it is being mounted, there is an empty file in its place.
+        if claims::is_plugged(vmi, volume) && !self.plugged.contains(&volume.name) {
             return Ok(None);
         }
         let info = claims::info(vmi, &volume.name);
@@ -66,6 +69,9 @@ impl Preparer<'_> {
             Location::File(path) => self.image(path, &wanted, small)?,
             Location::Device(path) => device(path, &wanted)?,
         };
+        if self.role == Role::Target && claims::moves(vmi, &volume.name) {
+            fit(vmi, &wanted, &location, &mut found)?;
+        }
         if self.role == (Role::Start { expand: true }) && volume.is_claim() && !found.readonly {
             self.grow_image(vmi, &wanted, &location, &mut found)?;
         }
@@ -81,6 +87,18 @@ impl Preparer<'_> {
         };
         let direct_io = takes_direct_io(storage.location.path());
         Ok(Some(DiskFacts { direct_io, backing: None, storage: Some(storage) }))
+    }
+
+    /// The disks of the volumes that are plugged, and what is wrong with others.
+    pub(crate) fn plugged(&self, vmi: &VirtualMachineInstance) -> (BTreeMap<String, DiskFacts>, Vec<Error>) {
+        let (mut disks, mut errors) = (BTreeMap::new(), Vec::new());
+        for volume in vmi.spec.volumes.iter().filter(|volume| claims::is_plugged(vmi, volume)) {
+            match self.lasting(vmi, volume, &mut Vec::new()) {
+                Ok(known) => disks.extend(known.map(|known| (volume.name.clone(), known))),
+                Err(error) => errors.push(error),
+            }
+        }
+        (disks, errors)
     }
 
     /// The base of an ephemeral disk, and its size.
@@ -101,8 +119,7 @@ impl Preparer<'_> {
     /// already.
     fn new_image(&self, vmi: &VirtualMachineInstance, volume: &Volume) -> Result<Option<u64>, Error> {
         let wrong = |detail: String| Error::Volume { volume: volume.name.clone(), detail };
-        let comes = vmi.status.iter().flat_map(|status| &status.migrated_volumes);
-        if self.role == Role::Target && !comes.into_iter().any(|moved| moved.volume_name == volume.name) {
+        if self.role == Role::Target && !claims::moves(vmi, &volume.name) {
             return Ok(None);
         }
         if let VolumeSource::HostDisk(disk) = volume.source() {
@@ -208,10 +225,30 @@ impl Preparer<'_> {
     }
 }
 
+/// Makes the disk that a moving volume is copied to as large as the one that it is copied from.
+fn fit(vmi: &VirtualMachineInstance, wanted: &Wanted<'_>, location: &Location, found: &mut Found) -> Result<(), Error> {
+    let Some(bytes) = claims::moved_size(vmi, wanted.volume) else {
+        return Err(wanted.trouble("the source's node has not said yet how large the disk is".to_owned()));
+    };
+    match location {
+        Location::File(_) if found.size == bytes => Ok(()),
+        Location::File(_) => {
+            resize(&found.file, bytes, wanted.preallocate).map_err(wanted.io("resize", location))?;
+            found.size = bytes;
+            Ok(())
+        }
+        Location::Device(path) if found.size < bytes => {
+            let size = found.size;
+            Err(wanted.trouble(format!("{path} has {size} bytes; a disk of {bytes} bytes is to be copied to it")))
+        }
+        Location::Device(_) => Ok(()),
+    }
+}
+
 /// The size that a disk of the running guest can have now that its claim has grown; `None` if it has not.
 pub(crate) fn larger(vmi: &VirtualMachineInstance, disk: &DomainDisk) -> Result<Option<u64>, Error> {
     let Some(volume) = vmi.spec.volumes.iter().find(|volume| volume.name == disk.alias) else { return Ok(None) };
-    if !volume.is_claim() || is_only_read(vmi, volume) {
+    if !volume.is_claim() || is_only_read(vmi, volume) || claims::moves(vmi, &volume.name) {
         return Ok(None);
     }
     let location = match claims::is_block(vmi, &volume.name) {
@@ -241,8 +278,8 @@ fn possible(vmi: &VirtualMachineInstance, volume: &str, location: &Location) -> 
         Location::Device(path) => File::open(path)?.seek(SeekFrom::End(0)).map(Some),
         Location::File(path) => {
             let metadata = std::fs::symlink_metadata(path)?;
-            let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
-            let free = free(&Root::open(directory).map_err(io::Error::other)?)?;
+            // Of a plugged volume, only the image is mounted.
+            let free = free(File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?)?;
             let capacity = info.capacity.get(STORAGE).and_then(|capacity| bytes(capacity).ok());
             let allocated = metadata.blocks().saturating_mul(SPACE_UNIT);
             let overhead = info.filesystem_overhead.as_deref();
@@ -379,8 +416,8 @@ fn bytes(amount: &Quantity) -> Result<u64, String> {
 }
 
 /// Bytes that this process can still store beside what is there.
-fn free(root: &Root) -> io::Result<u64> {
-    let found = rustix::fs::fstatvfs(root)?;
+fn free(storage: impl AsFd) -> io::Result<u64> {
+    let found = rustix::fs::fstatvfs(storage)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 

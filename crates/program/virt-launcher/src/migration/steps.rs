@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use domain::Readdress;
+use domain::{Paths, Readdress};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use launcher_contract::migration::{MigrationOptions, Progress};
@@ -111,6 +111,17 @@ impl Driver {
         let (source, domain) = self.source().await.ok()?;
         let flags = flags::JOB_STATS_COMPLETED | flags::JOB_STATS_KEEP_COMPLETED;
         source.job_stats(&domain, flags).await.ok()?.map(|stats| progress(&stats))
+    }
+
+    /// The domain with the disks of volumes that have other claims at the target where these are.
+    fn relocated(&self, xml: String) -> String {
+        let disks = self.state.get().domain.map(|domain| domain.disks).unwrap_or_default();
+        self.options.moved_volumes.iter().fold(xml, |xml, moved| {
+            let to = Paths::default().claim(&moved.volume, moved.block, moved.plugged);
+            let size = disks.iter().find(|disk| disk.alias == moved.volume).map(|disk| disk.capacity);
+            // An image is made as large as the disk. A device may be larger.
+            domain::relocated(&xml, &moved.volume, &to, size.filter(|size| moved.block && *size > 0))
+        })
     }
 
     fn show(&self, report: Report) {
@@ -235,6 +246,7 @@ impl Run<'_> {
             Some(begun) => (begun.xml.clone(), begun.cookie.clone()),
             None => return Err(unable(&Error::NoDomain)),
         };
+        let xml = self.driver.relocated(xml);
         let readdress = self.driver.readdress.as_ref();
         let live = readdress.map_or(xml.clone(), |readdress| readdress.live(&xml));
         let live = match pass.post_copy {
@@ -250,6 +262,8 @@ impl Run<'_> {
         }
         if let Some(readdress) = readdress {
             params = params.with("persistent_xml", Value::String(readdress.kept(&xml)));
+        } else if !self.driver.options.moved_volumes.is_empty() {
+            params = params.with("persistent_xml", Value::String(xml));
         }
         let mut papers = self.papers();
         (papers.params, papers.cookie) = (params, prepared.cookie);

@@ -7,6 +7,7 @@
 
 mod disks;
 mod moves;
+mod plugging;
 mod support;
 
 use std::time::{Duration, Instant};
@@ -50,6 +51,9 @@ fn main() -> std::process::ExitCode {
     let without_storage = missing.is_some() || disks::missing().is_some();
     for (name, case) in moves::SHARED {
         trials.push(trial(name, without_storage, moves::Pair::start_with_storage, moves::Pair::log, case));
+    }
+    for (name, case) in plugging::CASES {
+        trials.push(trial(name, without_storage, || Launcher::start("120s"), Launcher::log, case));
     }
     for (name, case) in disks::CASES {
         trials.push(trial(name, without_storage, disks::Storage::start, disks::Storage::log, case));

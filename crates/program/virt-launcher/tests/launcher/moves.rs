@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use api::v1::VirtualMachineInstance;
 use launcher_contract::MigrationUid;
-use launcher_contract::migration::{AbortState, MigrationMode, MigrationOptions, MigrationPhase, MigrationState};
+use launcher_contract::migration::{
+    AbortState, MigrationMode, MigrationOptions, MigrationPhase, MigrationState, MovedVolume,
+};
 use launcher_contract::types::{Command, DomainReason, DomainStatus, DomainType, LauncherState, SyncOptions};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -40,7 +42,8 @@ fn migration() -> MigrationUid {
     MigrationUid::new(MIGRATION).unwrap()
 }
 
-pub(crate) const SHARED: [Case; 2] = [
+pub(crate) const SHARED: [Case; 3] = [
+    ("volumes_move_to_other_claims_with_their_guest", to_other_claims),
     ("a_guest_moves_and_its_shared_disks_stay_where_they_are", moves_on_shared_storage),
     ("a_shared_disk_that_a_node_caches_keeps_its_guest_where_it_is", cached),
 ];
@@ -81,7 +84,9 @@ impl Pair {
         std::os::unix::fs::chown(&claim, Some(107), Some(107)).unwrap();
         let device = LoopDevice::new(dir.path().join("device"), 32 << 20);
         let setup = format!(
-            "mkdir $C/file; mount --bind {} $C/file; mknod -m 660 /dev/device {}; chown 107:107 /dev/device",
+            "mkdir $C/file; mount --bind {} $C/file; mknod -m 660 /dev/device {1}; chown 107:107 /dev/device
+             mkdir $C/moving $C/turning; chown 107:107 $C/moving $C/turning
+             if [ $POD = target ]; then rmdir $C/turning; mknod -m 660 /dev/turning {1}; chown 107:107 /dev/turning; fi",
             claim.display(),
             device.numbers()
         );
@@ -143,7 +148,12 @@ impl Pair {
     }
 
     fn ready_with(&self, vmi: VirtualMachineInstance, sign: &str) -> Serial {
-        self.source.sync(&vmi).unwrap();
+        self.ready_between(vmi.clone(), vmi, sign)
+    }
+
+    /// With the VMI as it was when the guest started, and as it is when the guest moves.
+    fn ready_between(&self, started: VirtualMachineInstance, vmi: VirtualMachineInstance, sign: &str) -> Serial {
+        self.source.sync(&started).unwrap();
         let serial = self.source.serial();
         serial.wait_for(sign);
         let options = SyncOptions { serial_console_log_disabled: true, ..Default::default() };
@@ -302,6 +312,50 @@ fn moves_on_shared_storage(pair: &Pair) {
     assert!(synced >= before + 20, "{before} at the source, {synced} at the target");
     let (device, dir) = pair.storage.as_ref().unwrap();
     check_blocks(&File::open(dir.path().join("claim/disk.img")).unwrap(), synced, "the image");
+    check_blocks(&File::open(&device.path).unwrap(), synced, "the device");
+}
+
+/// From a file to a smaller claim's file that is exactly as large, and from a file to a larger device.
+fn to_other_claims(pair: &Pair) {
+    let claimed = |mode: &str, size: &str| json!({ "volumeMode": mode, "accessModes": ["ReadWriteOnce"], "capacity": { "storage": size } });
+    let volume = |name: &str| json!({ "persistentVolumeClaim": { "claimName": name } });
+    let mut vmi = vmi_with("kernel", "");
+    add_disk(&mut vmi, "moving", volume("moving"), claimed("Filesystem", "24Mi"));
+    add_disk(&mut vmi, "turning", volume("turning"), claimed("Filesystem", "24Mi"));
+    set_script(&mut vmi, &writer("/dev/vdc /dev/vdd"));
+    let mut there = vmi.clone();
+    let status = there.status_mut();
+    let infos = [claimed("Filesystem", "64Mi"), claimed("Block", "32Mi")].map(|info| serde_json::from_value(info).unwrap());
+    for (known, info) in status.volume_status.iter_mut().zip(infos) {
+        (known.persistent_volume_claim_info, known.size) = (Some(info), Some(24 << 20));
+        status.migrated_volumes.push(api::v1::StorageMigratedVolumeInfo { volume_name: known.name.clone(), ..Default::default() });
+    }
+    let serial = pair.ready_between(vmi, there, "SYNCED 20");
+    let moved = |volume: &str, block: bool| MovedVolume { volume: volume.into(), block, plugged: false };
+    let moved_volumes = vec![moved("moving", false), moved("turning", true)];
+    pair.source.wait_state("the sizes of the disks", |state| {
+        state.domain.iter().flat_map(|domain| &domain.disks).all(|disk| disk.capacity > 0)
+    });
+    pair.migrate(&MigrationOptions { moved_volumes, ..Default::default() });
+    let ended = pair.ended();
+    assert_eq!((ended.phase, ended.failure), (MigrationPhase::Completed, None));
+    let before = serial.last("SYNCED");
+    pair.moved(last_tick(&serial.text()));
+    let sizes = |state: &LauncherState| {
+        let disks = state.domain.iter().flat_map(|domain| &domain.disks);
+        disks.skip(2).map(|disk| (disk.source.clone(), disk.capacity >> 20)).collect::<Vec<_>>()
+    };
+    let at_target = |state: &LauncherState| sizes(state).len() == 2 && sizes(state).iter().all(|(_, size)| *size > 0);
+    let sizes = sizes(&pair.target.wait_state("the sizes of the disks", at_target));
+    let file = "/var/run/kubevirt-private/vmi-disks/moving/disk.img";
+    assert_eq!(sizes, [(file.to_owned(), 24), ("/dev/turning".to_owned(), 24)], "the guest's disks did not change");
+    let serial = pair.target.serial();
+    pair.target.wait("blocks written at the target", || (serial.last("SYNCED") >= before + 20).then_some(()));
+    pair.target.signal(pair.target.qemu(), "-KILL");
+    let synced = serial.last("SYNCED");
+    let image = pair.target.run_dir("kubevirt-private/vmi-disks/moving/disk.img");
+    check_blocks(&File::open(image).unwrap(), synced, "the image");
+    let (device, _) = pair.storage.as_ref().unwrap();
     check_blocks(&File::open(&device.path).unwrap(), synced, "the device");
 }
 

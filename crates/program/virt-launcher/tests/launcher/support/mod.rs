@@ -179,7 +179,13 @@ impl Launcher {
     }
 
     pub(crate) fn sync(&self, vmi: &VirtualMachineInstance) -> Result<(), Error> {
+        self.sync_with(vmi, &[])
+    }
+
+    /// With these volumes mounted for the guest beside those of the Pod.
+    pub(crate) fn sync_with(&self, vmi: &VirtualMachineInstance, plugged: &[&str]) -> Result<(), Error> {
         let options = SyncOptions {
+            plugged_volumes: plugged.iter().map(|name| (*name).to_owned()).collect(),
             mem_balloon_stats_period: 10,
             serial_console_log_disabled: true,
             tolerated_shortage_percent: 10,
