@@ -65,7 +65,7 @@ faults: setup-test guest ## every party of a migration killed at each of ten poi
 sim: ## 1,000,000 simulated histories with faults, for a night; ARGS="--seeds 50000" for fewer
 	$(CARGO) run -q --profile bench-fast -p sim -- $(or $(ARGS),--seeds 1000000 --start 7000000)
 
-fuzz: setup-fuzz ## 60 s of mutated manifests through reader, schemas, defaults and rules
+fuzz: setup-fuzz ## 60 s: mutated manifests through reader, schemas, defaults and rules; disk images through the reader of headers
 	$(CARGO) run -q -p xtask -- fuzz 60
 
 peers: ## KubeVirt's virtctl and judge, Kubernetes' control plane and etcd, in a cache outside the work tree
