@@ -19,5 +19,5 @@ pub use capability::Capability;
 pub use error::Error;
 pub use image::{Image, Run};
 pub use layer::{Compression, Layer};
-pub use read::{Unpacked, is_image, unpack};
+pub use read::{Unpacked, is_image, unpack, unpack_within};
 pub use tree::{Content, Entry, Kind, Tree};

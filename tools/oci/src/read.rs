@@ -45,6 +45,12 @@ pub fn is_image(path: &Path) -> Result<bool, Error> {
 /// Unpacks the layers of an image, lowest first, into an empty directory. Every blob is checked against its digest; on an
 /// error the directory holds a part of the image.
 pub fn unpack(image: &Path, into: &Path) -> Result<Unpacked, Error> {
+    unpack_within(image, into, u64::MAX)
+}
+
+/// The same for an image that is not trusted: its layers, unpacked, may have so many bytes in all.
+pub fn unpack_within(image: &Path, into: &Path, limit: u64) -> Result<Unpacked, Error> {
+    let mut left = limit;
     let mut source = Source::open(image)?;
     let index = source.document(INDEX)?;
     let listed = source.manifest(&index)?;
@@ -54,7 +60,7 @@ pub fn unpack(image: &Path, into: &Path) -> Result<Unpacked, Error> {
         return Err(Error::image(image, format!("it has more than {LAYERS_MAX} layers")));
     }
     for layer in manifest.layers() {
-        source.unpack_layer(layer, into)?;
+        source.unpack_layer(layer, into, &mut left)?;
     }
     Ok(Unpacked { name, digest: listed.digest().to_string() })
 }
@@ -146,7 +152,7 @@ impl Source {
         Err(Error::image(&self.path, "its indexes are nested too deeply"))
     }
 
-    fn unpack_layer(&mut self, layer: &Descriptor, into: &Path) -> Result<(), Error> {
+    fn unpack_layer(&mut self, layer: &Descriptor, into: &Path, left: &mut u64) -> Result<(), Error> {
         let gzipped = match layer.media_type() {
             MediaType::ImageLayer => false,
             MediaType::ImageLayerGzip => true,
@@ -156,14 +162,28 @@ impl Source {
         let mut blob = Hashing::new(BufReader::with_capacity(1 << 16, self.read(&self.place(layer)?)?));
         let failed = |err: io::Error| Error::Io { doing: "unpack a layer into", path: into.to_owned(), err };
         if gzipped {
-            unpack_tar(flate2::read::MultiGzDecoder::new(&mut blob), into).map_err(failed)?;
+            unpack_tar(Limited { inner: flate2::read::MultiGzDecoder::new(&mut blob), left }, into).map_err(failed)?;
         } else {
-            unpack_tar(&mut blob, into).map_err(failed)?;
+            unpack_tar(Limited { inner: &mut blob, left }, into).map_err(failed)?;
         }
         // The rest belongs to the blob, too.
         io::copy(&mut blob, &mut io::sink()).map_err(failed)?;
         let (_, digest, _) = blob.finish();
         self.check(layer, &digest)
+    }
+}
+
+/// Ends with an error where an image becomes larger than it may be.
+struct Limited<'a, R> {
+    inner: R,
+    left: &'a mut u64,
+}
+
+impl<R: Read> Read for Limited<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        *self.left = self.left.checked_sub(count as u64).ok_or_else(|| io::Error::other("it is too large"))?;
+        Ok(count)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Images of container registries, by the distribution protocol.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +9,11 @@ use http::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use oci_spec::image::{Arch, Descriptor, ImageIndex, ImageManifest, Os};
 use serde::Deserialize;
+use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::content::checksum::hex;
+use crate::content::checksum::hex as hex_of;
 use crate::net::{Client, Error, Get, Transfer, Trust};
 
 const DOCUMENT_MAX: usize = 4 << 20;
@@ -282,6 +284,96 @@ impl Remote {
     }
 }
 
+/// How far a pull is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Layers that are there.
+    pub layers_done: usize,
+    pub layers: usize,
+    pub bytes_done: u64,
+    pub bytes: u64,
+}
+
+/// Pulls the layers of an image into a directory, as an OCI layout with one manifest. Returns the manifest's digest.
+///
+/// `limit` is the most that the layers may have, packed.
+pub async fn pull(
+    reference: &Reference,
+    access: &Access,
+    layout: &Path,
+    limit: u64,
+    mut progress: impl FnMut(Progress),
+) -> Result<String, PullError> {
+    let mut remote = Remote::new(reference.clone(), access)?;
+    let found = remote.find(access.insecure).await?;
+    let layers = found.manifest.layers();
+    let bytes = layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.size()));
+    if bytes > limit {
+        return Err(PullError::refused(format!("the image has {bytes} bytes, and only {limit} may be used for it")));
+    }
+    let failed = |err: std::io::Error| PullError { message: format!("cannot write the image: {err}"), refused: false };
+    let blobs = layout.join("blobs/sha256");
+    tokio::fs::create_dir_all(&blobs).await.map_err(failed)?;
+    let mut now = Progress { layers_done: 0, layers: layers.len(), bytes_done: 0, bytes };
+    progress(now);
+    for layer in layers {
+        let digest = layer.digest().to_string();
+        let hex =
+            digest_hex(&digest).ok_or_else(|| PullError::refused(format!("{digest:?} is no digest by sha256")))?;
+        let mut transfer = remote.blob(layer).await?;
+        let mut hash = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
+        let mut file = tokio::fs::File::create(blobs.join(hex)).await.map_err(failed)?;
+        let mut size = 0u64;
+        while let Some(piece) = transfer.next().await? {
+            size += piece.len() as u64;
+            if size > layer.size() {
+                return Err(PullError::refused(format!("layer {digest} is longer than the manifest says")));
+            }
+            hash.update(&piece);
+            file.write_all(&piece).await.map_err(failed)?;
+            now.bytes_done += piece.len() as u64;
+            progress(now);
+        }
+        file.flush().await.map_err(failed)?;
+        if digest != format!("sha256:{}", hex_of(hash.finish().as_ref())) {
+            return Err(PullError::refused(format!("layer {digest} is damaged")));
+        }
+        now.layers_done += 1;
+        progress(now);
+    }
+    let kind = "application/vnd.oci.image.manifest.v1+json";
+    let listed = serde_json::json!({ "mediaType": kind, "digest": found.digest, "size": found.document.len() });
+    let index = serde_json::json!({ "schemaVersion": 2, "manifests": [listed] }).to_string();
+    let name = digest_hex(&found.digest).unwrap_or_default();
+    let files = [
+        (blobs.join(name), found.document),
+        (layout.join("index.json"), index.into_bytes()),
+        (layout.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec()),
+    ];
+    for (path, content) in files {
+        tokio::fs::write(path, content).await.map_err(failed)?;
+    }
+    Ok(found.digest)
+}
+
+/// The user and password for a registry in a configuration of Docker's: `config.json`, or the older `.dockercfg`.
+pub fn credentials(configuration: &serde_json::Value, host: &str) -> Option<(String, String)> {
+    let auths = configuration.get("auths").unwrap_or(configuration).as_object()?;
+    let plain = |key: &str| {
+        let key = key.trim_start_matches("https://").trim_start_matches("http://");
+        let name = key.split('/').next().unwrap_or_default().to_owned();
+        if ["index.docker.io", DEFAULT_SERVER].contains(&name.as_str()) { DEFAULT_HOST.to_owned() } else { name }
+    };
+    let entry = auths.iter().find(|(key, _)| plain(key) == host)?.1;
+    let text = |name: &str| entry.get(name).and_then(|value| value.as_str()).filter(|text| !text.is_empty());
+    if let (Some(user), Some(password)) = (text("username"), text("password")) {
+        return Some((user.to_owned(), password.to_owned()));
+    }
+    let decoded = base64::engine::general_purpose::STANDARD.decode(text("auth")?).ok()?;
+    let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+    Some((user.to_owned(), password.to_owned()))
+}
+
 fn base(scheme: &str, server: &str) -> Result<Url, PullError> {
     Url::parse(&format!("{scheme}://{server}/")).map_err(|err| PullError::refused(format!("{server:?}: {err}")))
 }
@@ -325,7 +417,7 @@ pub(crate) fn digest_hex(digest: &str) -> Option<&str> {
 }
 
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    format!("sha256:{}", hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref()))
+    format!("sha256:{}", hex_of(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref()))
 }
 
 fn architecture() -> Arch {
@@ -355,6 +447,24 @@ mod tests {
         for bad in ["", "a b", "quay.io/../x", "quay.io/a@sha256:12", "quay.io/", "quay.io/a:b/c?x", "-/..", "a:"] {
             assert!(Reference::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn credentials_are_those_of_the_registry() {
+        let configuration = serde_json::json!({"auths": {
+            "https://index.docker.io/v1/": {"auth": "dXNlcjpwYXNzOndvcmQ="},
+            "quay.io": {"username": "u", "password": "p"},
+            "bad.io": {"auth": "%%%"},
+            "host:5000/path": {"auth": "YTpi"},
+        }});
+        let of = |host: &str| credentials(&configuration, host);
+        let pair = |user: &str, password: &str| Some((user.to_owned(), password.to_owned()));
+        assert_eq!(of("docker.io"), pair("user", "pass:word"));
+        assert_eq!(of("quay.io"), pair("u", "p"));
+        assert_eq!(of("host:5000"), pair("a", "b"));
+        assert_eq!((of("bad.io"), of("host"), of("")), (None, None, None));
+        assert_eq!(credentials(&configuration["auths"], "quay.io"), pair("u", "p"), "the older form");
+        assert_eq!(credentials(&serde_json::json!([]), "quay.io"), None);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! The image store: images and root file systems imported by hand. Nothing is pulled from a registry.
+//! The image store: images and root file systems that were imported by hand or pulled from a registry.
 //!
 //! ```text
 //! <images>/<escaped reference>/rootfs/…   the files
 //! <images>/<escaped reference>/lock       shared lock of every shim that uses the image
-//! <images>/<escaped reference>/digest     what the files are, in one number
+//! <images>/<escaped reference>/digest     what the files are, in one number: of what was pulled, the manifest's digest
 //! <images>/.retired-<n>/                  replaced or removed while in use; deleted when nobody holds its lock
 //! <images>/.new-<n>/                      being imported
 //! ```
@@ -130,11 +130,27 @@ fn with_digest(images_dir: &Path, digest: &str) -> Option<PathBuf> {
 /// Imports a root file system into the store, replacing one of the same reference. `from` is an OCI image (an archive, as
 /// `make images` writes it, or a layout), or the files themselves: a directory or a tar archive, optionally gzipped.
 pub fn import(images_dir: &Path, reference: &str, from: &Path) -> Result<(), Error> {
+    import_as(images_dir, reference, from, None)
+}
+
+/// Imports what was pulled, under the digest of its manifest: `from` is an OCI layout. Its content is not trusted: unpacked, it
+/// may have `limit` bytes.
+pub fn import_pulled(images_dir: &Path, reference: &str, from: &Path, digest: &str, limit: u64) -> Result<(), Error> {
+    import_as(images_dir, reference, from, Some((digest, limit)))
+}
+
+/// A directory in the store to pull into, on the same file system. It goes with this process.
+pub fn workspace(images_dir: &Path) -> Result<PathBuf, Error> {
+    fs::create_dir_all(images_dir).map_err(store("make", images_dir))?;
+    fresh_dir(images_dir, ".new")
+}
+
+fn import_as(images_dir: &Path, reference: &str, from: &Path, pulled: Option<(&str, u64)>) -> Result<(), Error> {
     let name = storable(reference)?;
     fs::create_dir_all(images_dir).map_err(store("make", images_dir))?;
     collect_garbage(images_dir)?;
     let new = fresh_dir(images_dir, ".new")?;
-    let result = fill(&new, from).and_then(|()| publish(images_dir, &new, &images_dir.join(name)));
+    let result = fill(&new, from, pulled).and_then(|()| publish(images_dir, &new, &images_dir.join(name)));
     if result.is_err() {
         let _ = fs::remove_dir_all(&new);
     }
@@ -261,12 +277,14 @@ fn unescape(name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-fn fill(new: &Path, from: &Path) -> Result<(), Error> {
+fn fill(new: &Path, from: &Path, pulled: Option<(&str, u64)>) -> Result<(), Error> {
     let rootfs = new.join("rootfs");
     fs::create_dir(&rootfs).map_err(store("make", &rootfs))?;
     let unpack = |err| Error::Unpack { path: from.to_owned(), err };
     let directory = fs::metadata(from).map_err(unpack)?.is_dir();
-    if oci_image::is_image(from)? {
+    if let Some((_, limit)) = pulled {
+        oci_image::unpack_within(from, &rootfs, limit)?;
+    } else if oci_image::is_image(from)? {
         oci_image::unpack(from, &rootfs)?;
     } else if directory {
         copy_tree(from, &rootfs).map_err(unpack)?;
@@ -276,9 +294,14 @@ fn fill(new: &Path, from: &Path) -> Result<(), Error> {
     // Readable by any user of a Pod; the parent directory restricts access.
     set_mode(&rootfs, 0o755).map_err(store("open up", &rootfs))?;
     let digest = new.join("digest");
-    let mut hash = Sha256::new();
-    hash_tree(&rootfs, &mut hash).map_err(store("read back", &rootfs))?;
-    let text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = match pulled {
+        Some((digest, _)) => digest.trim_start_matches("sha256:").to_owned(),
+        None => {
+            let mut hash = Sha256::new();
+            hash_tree(&rootfs, &mut hash).map_err(store("read back", &rootfs))?;
+            hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        }
+    };
     fs::write(&digest, text).map_err(store("write", &digest))?;
     let lock = new.join("lock");
     File::create(&lock).map(drop).map_err(store("make", &lock))
@@ -526,6 +549,24 @@ mod tests {
         assert!(resolve(&images, &old).is_err(), "nobody needs it any more");
         assert_eq!(pinned(&images, "ferrovirt.io/host"), None);
         assert_eq!(pinned(&images, "nobody/knows"), None);
+    }
+
+    #[test]
+    fn a_pulled_image_is_known_by_the_digest_of_its_manifest_and_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = dir.path().join("images");
+        let layer = oci_image::Tree::from_dir(&tree(dir.path(), "a")).unwrap();
+        let layer = layer.write_layer(&dir.path().join("layers"), oci_image::Compression::Gzip).unwrap();
+        let image = oci_image::Image::new("example.com/a:1", oci_image::Run::default(), vec![layer]).unwrap();
+        let layout = dir.path().join("layout");
+        image.write_layout(&layout).unwrap();
+        let digest = image.digest().unwrap();
+        assert!(import_pulled(&images, "example.com/a:1", &layout, &digest, 100).is_err());
+        assert!(list(&images).unwrap().is_empty());
+        import_pulled(&images, "example.com/a:1", &layout, &digest, 1 << 20).unwrap();
+        let pinned = pinned(&images, "example.com/a:1").unwrap();
+        assert_eq!(pinned, format!("example.com/a@{digest}"));
+        assert_eq!(content(&images, &pinned), "a");
     }
 
     #[test]

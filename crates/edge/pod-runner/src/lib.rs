@@ -23,6 +23,7 @@ mod network;
 mod node;
 mod ownership;
 mod paths;
+pub mod pulls;
 mod record;
 mod resolve;
 mod rights;

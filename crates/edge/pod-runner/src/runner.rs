@@ -22,6 +22,7 @@ use crate::images;
 use crate::network::PodNetwork;
 use crate::node::{Capacity, NodeKeeper};
 use crate::paths::{PodPaths, PodUid, pods_on_disk};
+use crate::pulls::{self, Images, Pulls, Told};
 use crate::resolve::{Claim, Dns, Inputs, NodeFacts, references};
 use crate::sandbox::{Host, PodSandbox, StartFailure};
 use crate::storage::Storage;
@@ -52,6 +53,8 @@ pub struct RunnerConfig {
     pub exe: PathBuf,
     /// The volume engine of this node, which publishes below `pods_dir`; without it, Pods with claims wait.
     pub volumes: Option<volumes::Config>,
+    /// Where somebody pulls images that are missing, see [`crate::pulls`]; without it they have to be imported.
+    pub puller: Option<PathBuf>,
 }
 
 /// Runs the Pods of one node until `shutdown`; the Pods keep running.
@@ -138,6 +141,8 @@ struct Runner {
     recorder: Recorder,
     shims: ShimWatch,
     obstacles: Mutex<HashMap<PodUid, Obstacle>>,
+    pulls: Pulls,
+    queue: WorkQueue<PodUid>,
     /// Pods whose mounts have been checked since this process started.
     adopted: Mutex<HashSet<PodUid>>,
 }
@@ -178,6 +183,8 @@ impl Runner {
             recorder,
             shims,
             obstacles: Mutex::default(),
+            pulls: Pulls::new(config.puller.clone()),
+            queue: queue.clone(),
             adopted: Mutex::default(),
         })
     }
@@ -232,6 +239,7 @@ impl Runner {
             self.obstacles.lock().remove(uid);
             self.adopted.lock().remove(uid);
             self.growth.forget(uid);
+            self.pulls.forget(uid);
         }
         let mut blocked = self.obstacles.lock().get(uid).cloned();
         if let Some(obstacle) = blocked.as_mut().filter(|obstacle| obstacle.is_pull()) {
@@ -262,8 +270,9 @@ impl Runner {
         const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
         match (action, pod) {
             (PodAction::Start, Some(pod)) => {
-                self.start(uid, sandbox, pod).await?;
-                Ok(AT_ONCE)
+                let pulling = !self.start(uid, sandbox, pod).await?;
+                // The end of the pull brings the Pod back.
+                Ok(if pulling { None } else { AT_ONCE })
             }
             (PodAction::Stop { because }, _) => {
                 tracing::info!(%uid, because, "stopping the Pod");
@@ -300,7 +309,22 @@ impl Runner {
         }
     }
 
-    async fn start(&self, uid: &PodUid, sandbox: &PodSandbox, pod: &Pod) -> Result<(), Error> {
+    /// Starts the Pod, or records why it cannot be started. Returns `false` while its images are being pulled.
+    async fn start(&self, uid: &PodUid, sandbox: &PodSandbox, pod: &Pod) -> Result<bool, Error> {
+        let spec = pod.spec.clone().unwrap_or_default();
+        match self.pulls.look(uid, &spec, &self.host.facts.images_dir) {
+            Images::Ready => {}
+            Images::Coming => return Ok(false),
+            Images::Failed(blocked) => {
+                // The event was sent with the failure.
+                self.meet(uid, blocked);
+                return Ok(true);
+            }
+            Images::Missing(references) => {
+                self.pull(uid, pod, references).await?;
+                return Ok(false);
+            }
+        }
         let inputs = self.inputs(pod).await?;
         let started = {
             let (sandbox, host, pod) = (sandbox.clone(), self.host.clone(), pod.clone());
@@ -311,7 +335,7 @@ impl Runner {
                 self.obstacles.lock().remove(uid);
                 tracing::info!(%uid, "the Pod runs");
                 self.tell_each(Some(pod), "Started", "Started container");
-                return Ok(());
+                return Ok(true);
             }
             Err(StartFailure::Blocked(blocked)) => blocked,
             Err(StartFailure::Error(error)) => {
@@ -319,17 +343,46 @@ impl Runner {
                 Blocked { reason: "FailedCreatePodSandBox", message: chain(&error) }
             }
         };
+        let (is_new, obstacle) = self.meet(uid, blocked);
+        if is_new {
+            let message = obstacle.blocked.message.clone();
+            self.recorder.publish(pod.object_ref(&()), EventType::Warning, obstacle.event(), message);
+        }
+        Ok(true)
+    }
+
+    /// Records an obstacle; says whether it is another one than before.
+    fn meet(&self, uid: &PodUid, blocked: Blocked) -> (bool, Obstacle) {
         let mut obstacles = self.obstacles.lock();
         let before = obstacles.get(uid);
         let is_new = before.is_none_or(|before| before.blocked != blocked);
         let again = before.filter(|before| before.blocked.reason == blocked.reason);
         let attempts = again.map_or(1, |before| before.attempts.saturating_add(1));
         let obstacle = Obstacle { blocked, attempts, met_at: Timestamp::now(), mended: false };
-        if is_new {
-            let message = obstacle.blocked.message.clone();
-            self.recorder.publish(pod.object_ref(&()), EventType::Warning, obstacle.event(), message);
+        obstacles.insert(uid.clone(), obstacle.clone());
+        (is_new, obstacle)
+    }
+
+    async fn pull(&self, uid: &PodUid, pod: &Pod, references: Vec<String>) -> Result<(), Error> {
+        let (namespace, _) = names(pod);
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let mut secrets = Vec::new();
+        for name in pulls::secret_names(pod) {
+            // One that is missing is none, as with the kubelet.
+            let secret = api.get_opt(&name).await.map_err(api_error("read Secret", namespace, &name))?;
+            secrets.extend(secret.as_ref().and_then(pulls::configuration));
         }
-        obstacles.insert(uid.clone(), obstacle);
+        let (recorder, object) = (self.recorder.clone(), pod.object_ref(&()));
+        let tell = move |told, message: String| {
+            let (kind, reason) = match told {
+                Told::Pulling => (EventType::Normal, "Pulling"),
+                Told::Pulled => (EventType::Normal, "Pulled"),
+                Told::Failed => (EventType::Warning, "Failed"),
+            };
+            recorder.publish(object.clone(), kind, reason, message);
+        };
+        let (queue, again) = (self.queue.clone(), uid.clone());
+        self.pulls.start(uid, references, secrets, tell, move || queue.add(again));
         Ok(())
     }
 

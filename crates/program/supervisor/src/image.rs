@@ -1,14 +1,17 @@
-//! `image`: the image store of an embedded cluster. Images are imported by hand; nothing is pulled from registries.
+//! `image`: the image store of an embedded cluster.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use pod_runner::images;
+use terminal::Progress;
 use terminal::output::print;
 
 use crate::cluster::layout::{DEFAULT_DATA_DIR, Layout};
+use crate::pulls::{self, Given};
 
-/// Import, list and remove images of the embedded cluster
+/// Pull, import, list and remove images of the embedded cluster
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The cluster's data directory
@@ -28,6 +31,20 @@ enum Command {
         /// containerDisk has its image in /disk
         from: PathBuf,
     },
+    /// Pull an image from a registry, in place of an earlier one
+    Pull {
+        /// For example quay.io/containerdisks/fedora:latest
+        reference: String,
+        /// Allow plain HTTP, and TLS with any certificate
+        #[arg(long)]
+        insecure: bool,
+        /// File with certificates to trust in addition to the machine's
+        #[arg(long)]
+        ca: Option<PathBuf>,
+        /// File with users and passwords, as `docker login` writes it [default: ~/.docker/config.json]
+        #[arg(long)]
+        auth_file: Option<PathBuf>,
+    },
     /// List images
     #[command(alias = "ls")]
     List,
@@ -40,9 +57,21 @@ enum Command {
     },
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let store = Layout::new(args.data_dir).images();
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let layout = Layout::new(args.data_dir);
+    let store = layout.images();
     match args.command {
+        Command::Pull { reference, insecure, ca, auth_file } => {
+            let read = |path: PathBuf| {
+                std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+            };
+            let given = Given {
+                insecure,
+                ca_pem: ca.map(read).transpose()?,
+                configurations: pulls::docker_configuration(auth_file.as_deref())?.into_iter().collect(),
+            };
+            pull(&layout, &reference, given).await?;
+        }
         Command::Import { reference, from } => {
             images::import(&store, &reference, &from)?;
             println!("{reference} imported");
@@ -51,6 +80,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Rm { references } => return remove(&store, &references),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn pull(layout: &Layout, reference: &str, given: Given) -> anyhow::Result<()> {
+    let mut shown = Progress::default();
+    let mut told = 0;
+    let progress = |now: disk_images::registry::Progress| {
+        const MIB: u64 = 1 << 20;
+        // A line for every per cent, and for every MiB of small images.
+        let step = (now.bytes / 100).max(MIB);
+        if now.bytes_done / step != told || now.bytes_done == now.bytes {
+            told = now.bytes_done / step;
+            shown.waiting(format!("{} of {} MiB", now.bytes_done.div_ceil(MIB), now.bytes.div_ceil(MIB)));
+        }
+    };
+    let digest = pulls::pull(layout, reference, given, progress).await?;
+    println!("{reference} pulled: {digest}");
+    Ok(())
 }
 
 fn remove(store: &Path, references: &[String]) -> anyhow::Result<ExitCode> {

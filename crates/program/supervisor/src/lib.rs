@@ -5,6 +5,7 @@ mod down;
 pub mod guests;
 mod image;
 mod node;
+mod pulls;
 mod status;
 pub mod up;
 
@@ -31,7 +32,7 @@ pub async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Up(args) => up::run(args).await?,
         Command::Down(args) => down::run(args).await?,
         Command::Status(args) => return status::run(args).await,
-        Command::Image(args) => return image::run(args),
+        Command::Image(args) => return image::run(args).await,
         Command::Node(args) => node::run(args).await?,
     }
     Ok(ExitCode::SUCCESS)

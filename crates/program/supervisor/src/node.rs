@@ -69,6 +69,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             capacity: pod_runner::Capacity::of_machine(layout.root(), kvm),
             exe: std::env::current_exe().context("cannot find this program's own file")?,
             volumes: Some(engine_config(&layout, &node.name, &layout.pods(&node.name))?),
+            puller: Some(layout.pull_socket()),
         },
         shutdown.clone(),
     );

@@ -53,6 +53,7 @@ impl Cluster {
             capacity: Capacity::of_machine(self.node.path(), false),
             exe: exe(),
             volumes: Some(self.node.volumes()),
+            puller: None,
         };
         let stop = CancellationToken::new();
         let task = tokio::spawn({

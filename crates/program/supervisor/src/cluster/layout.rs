@@ -64,6 +64,16 @@ impl Layout {
         self.run().join("cluster.json")
     }
 
+    /// Where nodes ask for images.
+    pub fn pull_socket(&self) -> PathBuf {
+        self.run().join("pull.sock")
+    }
+
+    /// How registries are reached; a user's file.
+    pub fn registries(&self) -> PathBuf {
+        self.root.join("registries.json")
+    }
+
     /// Caches whether KVM works on this machine, once per boot.
     pub fn kvm_finding(&self) -> PathBuf {
         self.run().join("kvm.json")

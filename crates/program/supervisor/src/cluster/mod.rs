@@ -37,6 +37,7 @@ use self::layout::Layout;
 use self::lock::Lock;
 use self::pki::{Pki, Subject};
 use self::record::{FABRIC_ADDRESS, FABRIC_API_PORT, Record};
+use crate::pulls;
 use terminal::Progress;
 
 /// Startup options of a cluster.
@@ -231,6 +232,9 @@ async fn serve(
         tasks.spawn(async move { ("the API server", server.serve(listener, stop).await.map_err(Into::into)) });
     }
     progress.done(format!("API server at {url}"));
+
+    let (listener, place, stop) = (pulls::listen(layout)?, layout.clone(), shutdown.clone());
+    tasks.spawn(async move { ("the image puller", pulls::serve(place, listener, stop).await) });
 
     let admin = kubeconfig::client(admin_document).await?;
     let kvm = kvm.await.context("the KVM probe panicked")?;
