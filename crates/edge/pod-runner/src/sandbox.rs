@@ -25,6 +25,7 @@ use hostfs::process::{ProcessId, Signal};
 use hostfs::{atomic, mounts, ns};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use podstate::claims::Backing;
 use podstate::{Blocked, CONFIG_ERROR, FAILED_MOUNT, Observed, ShimState, containers};
 use rustix::fs::FlockOperation;
 
@@ -200,7 +201,9 @@ impl PodSandbox {
 
     fn publish_claims(&self, host: &Host, resolved: &Resolved) -> Result<(), StartFailure> {
         let need = |plan: &VolumePlan| match plan {
-            VolumePlan::Claim { need, .. } => Some(need.clone()),
+            VolumePlan::Claim { need, .. } if matches!(need.claimed.backing, Backing::Pool { .. }) => {
+                Some(need.clone())
+            }
             _ => None,
         };
         let needs: Vec<Need> = resolved.volumes.values().filter_map(need).collect();
@@ -229,7 +232,11 @@ impl PodSandbox {
                 }
                 VolumePlan::Files { dir, files } => write_files(dir, files, resolved.fs_group)?,
                 VolumePlan::HostPath { path, kind } => host_path(name, path, *kind)?,
-                VolumePlan::Claim { .. } | VolumePlan::Image { .. } => {} // already there
+                VolumePlan::Claim { need, .. } => match &need.claimed.backing {
+                    Backing::Directory(path) => host_path(name, path, HostPathKind::Directory)?,
+                    Backing::Pool { .. } => {} // published already
+                },
+                VolumePlan::Image { .. } => {} // already resolved
             }
         }
         self.share_followed(&resolved.spec)?;

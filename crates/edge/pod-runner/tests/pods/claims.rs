@@ -19,7 +19,7 @@ use volumes::Engine;
 
 use crate::faults::driver_with;
 use crate::harness::{
-    TestNode, attached, exit_of, shell, uid, until, until_gone, until_logged, until_running, volumes, with,
+    TestNode, attached, exit_of, shell, until, until_gone, until_logged, until_running, volumes, with,
 };
 
 pub(crate) const MIB: i64 = 1 << 20;
@@ -434,7 +434,22 @@ pub(crate) fn a_directory_of_the_machine_is_a_volume_where_its_type_fits() {
             other => panic!("{path} {kind}: {other:?}"),
         }
     }
-    assert_ne!(uid(&pod(&home, "")), uid(&pod(&home, "")));
+
+    // The same as a PersistentVolume that a user has made.
+    let provisioner = Provisioner::of(&node);
+    let mut own = provisioner.provision("own", Kind::Filesystem, "ReadWriteOnce");
+    let spec = own.claim.volume.as_mut().unwrap().spec.as_mut().unwrap();
+    spec.csi = None;
+    spec.host_path = Some(serde_json::from_value(json!({"path": home.join("pv")})).unwrap());
+    let inputs = inputs(&[&own]);
+    let mounts = json!({"volumeMounts": [{"name": "own", "mountPath": "/own"}]});
+    let pod = node.pod(json!({
+        "restartPolicy": "Never", "volumes": [claim("own")],
+        "containers": [with(shell("touch /own/made"), mounts)]}));
+    assert_eq!(blocked(node.try_start(&pod, &inputs)).reason, FAILED_MOUNT);
+    fs::create_dir(home.join("pv")).unwrap();
+    until_gone(&node.start_with(&pod, &inputs));
+    assert!(home.join("pv/made").exists());
 }
 
 /// The size of a device, as a process outside of any Pod sees it.
