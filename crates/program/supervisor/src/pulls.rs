@@ -258,4 +258,80 @@ mod tests {
         assert_eq!(of(vec![other.clone()]), "own");
         assert_eq!(of(vec![other, json!({"auths": {"quay.io": {"username": "pod", "password": "1"}}})]), "pod");
     }
+    /// A registry that has one image: the paths of the protocol and what is there.
+    fn registry(files: BTreeMap<String, Vec<u8>>) -> std::net::SocketAddr {
+        use std::io::{BufRead as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut lines = std::io::BufReader::new(&stream).lines();
+                // TLS is tried first, and is no request.
+                let Some(Ok(first)) = lines.next() else { continue };
+                lines.map_while(Result::ok).find(String::is_empty);
+                let file = first.split(' ').nth(1).and_then(|path| files.get(path));
+                let (status, body) = file.map_or(("404 no", &[][..]), |file| ("200 ok", file.as_slice()));
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+                let _ = stream.write_all(&[head.as_bytes(), body].concat());
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_node_gets_an_image_from_a_registry_and_a_reason_where_there_is_none() {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("skipped: only root may ask");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("image");
+        std::fs::write(&file, "a disk").unwrap();
+        let mut tree = oci_image::Tree::default();
+        tree.insert("disk/image", oci_image::Entry::file(&file, 0o644)).unwrap();
+        let layer = tree.write_layer(&dir.path().join("layers"), oci_image::Compression::Gzip).unwrap();
+        let image = oci_image::Image::new("example.com/a:1", oci_image::Run::default(), vec![layer]).unwrap();
+        let layout = dir.path().join("layout");
+        image.write_layout(&layout).unwrap();
+        let digest = image.digest().unwrap();
+        let mut files = BTreeMap::new();
+        for entry in std::fs::read_dir(layout.join("blobs/sha256")).unwrap() {
+            let path = entry.unwrap().path();
+            let name = format!("sha256:{}", path.file_name().unwrap().to_str().unwrap());
+            let version = if name == digest { "manifests/1".to_owned() } else { format!("blobs/{name}") };
+            files.insert(format!("/v2/test/a/{version}"), std::fs::read(&path).unwrap());
+        }
+        let address = registry(files);
+
+        let layout = Layout::new(dir.path().join("data"));
+        std::fs::create_dir_all(layout.run()).unwrap();
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(serve(layout.clone(), listen(&layout).unwrap(), stop.clone()));
+        let ask = |reference: String| {
+            let socket = layout.pull_socket();
+            async move {
+                let mut stream = UnixStream::connect(socket).await.unwrap();
+                let line = serde_json::json!({"reference": reference, "secrets": []}).to_string();
+                stream.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+                let mut answer = Vec::new();
+                stream.read_to_end(&mut answer).await.unwrap();
+                serde_json::from_slice::<Value>(&answer).unwrap()
+            }
+        };
+        let name = format!("{address}/test/a:1");
+        // Two nodes at once.
+        let (one, other) = tokio::join!(ask(name.clone()), ask(name.clone()));
+        assert_eq!(one, serde_json::json!({"pulled": {"digest": digest}}));
+        assert_eq!(other, one);
+        let root = images::resolve(&layout.images(), &name).unwrap().rootfs();
+        assert_eq!(std::fs::read_to_string(root.join("disk/image")).unwrap(), "a disk");
+        assert_eq!(images::pinned(&layout.images(), &name), Some(format!("{address}/test/a@{digest}")));
+        let missing = ask(format!("{address}/test/b:1")).await["failed"]["message"].to_string();
+        assert!(missing.contains("manifest unknown"), "{missing}");
+        let nonsense = ask("../../etc".to_owned()).await["failed"]["message"].to_string();
+        assert!(nonsense.contains("not the name of an image"), "{nonsense}");
+        assert_eq!(std::fs::read_dir(layout.images()).unwrap().count(), 1, "nothing else is left");
+        stop.cancel();
+        server.await.unwrap().unwrap();
+    }
 }

@@ -19,6 +19,7 @@ pub(crate) const TESTS: Tests = &[
     ("layers_hide_what_is_below_them", layers_hide_what_is_below_them),
     ("images_without_one_disk_are_refused", images_without_one_disk_are_refused),
     ("damaged_layers_and_manifests_are_refused", damaged_layers_and_manifests_are_refused),
+    ("an_image_is_pulled_into_a_layout", an_image_is_pulled_into_a_layout),
 ];
 
 pub(crate) fn tls(authority: &test_support::Authority) -> ServerConfig {
@@ -208,4 +209,33 @@ fn damaged_layers_and_manifests_are_refused() {
         assert!(failure.message.contains("Unable to process data: "), "{}", failure.message);
         assert!(!claim.disk().exists(), "{part}");
     }
+}
+
+fn an_image_is_pulled_into_a_layout() {
+    use disk_images::registry::{Access, Reference, pull};
+    let files = served(&[tree(&[("a/b", b"lower"), ("c", b"c")]), tree(&[("a/b", b"upper"), (".wh.c", b"")])]);
+    let served_by = answers(files);
+    let server = Server::start(move |asked| {
+        // Every transfer breaks once.
+        let answer = served_by(asked);
+        let broken = asked.header("range").is_none() && asked.path.contains("blobs");
+        Answer { breaks_after: broken.then_some(50), ..answer }
+    });
+    let reference = Reference::parse(&format!("{}/test/disk:1", server.address)).unwrap();
+    let access = Access { insecure: true, ..Access::default() };
+    let dir = TempDir::new().unwrap();
+    let mut seen = Vec::new();
+    let layout = dir.path().join("layout");
+    let runtime = crate::harness::runtime();
+    let digest = runtime.block_on(pull(&reference, &access, &layout, 1 << 20, |now| seen.push(now))).unwrap();
+    let root = dir.path().join("root");
+    std::fs::create_dir(&root).unwrap();
+    assert_eq!(oci_image::unpack_within(&layout, &root, 1 << 20).unwrap().digest, digest);
+    assert_eq!(std::fs::read_to_string(root.join("a/b")).unwrap(), "upper");
+    assert!(!root.join("c").exists());
+    let last = seen.last().unwrap();
+    assert!(last.bytes_done == last.bytes && last.layers_done == 2 && last.layers == 2, "{last:?}");
+    assert!(oci_image::unpack_within(&layout, &dir.path().join("root"), 100).is_err(), "more than it may have");
+    let too_large = runtime.block_on(pull(&reference, &access, &dir.path().join("other"), 10, |_| {})).unwrap_err();
+    assert!(too_large.refused, "{too_large}");
 }

@@ -94,6 +94,10 @@ fn main() -> ExitCode {
         ("a_pod_lives_from_its_object_to_its_deletion", runner::a_pod_lives_from_its_object_to_its_deletion),
         ("ends_refusals_and_obstacles_are_told", runner::ends_refusals_and_obstacles_are_told),
         (
+            "a_missing_image_is_pulled_and_a_failed_pull_is_told_and_tried_again",
+            runner::a_missing_image_is_pulled_and_a_failed_pull_is_told_and_tried_again,
+        ),
+        (
             "a_new_runner_adopts_what_runs_and_clears_what_nobody_owns",
             runner::a_new_runner_adopts_what_runs_and_clears_what_nobody_owns,
         ),

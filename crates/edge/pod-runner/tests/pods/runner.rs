@@ -42,6 +42,10 @@ impl Cluster {
     }
 
     fn run_node(&self) -> (CancellationToken, JoinHandle<()>) {
+        self.run_node_with(None)
+    }
+
+    fn run_node_with(&self, puller: Option<std::path::PathBuf>) -> (CancellationToken, JoinHandle<()>) {
         let config = RunnerConfig {
             client: self.runner.clone(),
             node_name: "n1".to_owned(),
@@ -53,7 +57,7 @@ impl Cluster {
             capacity: Capacity::of_machine(self.node.path(), false),
             exe: exe(),
             volumes: Some(self.node.volumes()),
-            puller: None,
+            puller,
         };
         let stop = CancellationToken::new();
         let task = tokio::spawn({
@@ -208,6 +212,63 @@ pub(crate) fn ends_refusals_and_obstacles_are_told() {
         // A finished Pod has given its address back and keeps its log.
         let addresses = || std::fs::read_dir(cluster.node.path().join("addresses")).unwrap().count();
         eventually("one address in use", || async { (addresses() == 1).then_some(()) }).await;
+        stop.cancel();
+        task.await.unwrap();
+        cluster.stop().await;
+    });
+}
+
+/// Somebody who pulls: refuses the first time, then imports what it is asked for.
+async fn pull(listener: tokio::net::UnixListener, images_dir: std::path::PathBuf, root: std::path::PathBuf) -> Value {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    for attempt in 0.. {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        stream.read_line(&mut line).await.unwrap();
+        let request: Value = serde_json::from_str(&line).unwrap();
+        let answer = match attempt {
+            0 => json!({"failed": {"message": "manifest unknown"}}),
+            _ => {
+                images::import(&images_dir, request["reference"].as_str().unwrap(), &root).unwrap();
+                json!({"pulled": {"digest": "sha256:00"}})
+            }
+        };
+        stream.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+        if attempt == 1 {
+            return request;
+        }
+    }
+    unreachable!("it returns")
+}
+
+pub(crate) fn a_missing_image_is_pulled_and_a_failed_pull_is_told_and_tried_again() {
+    in_cluster(|cluster| async move {
+        let socket = cluster.node.path().join("pull.sock");
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let store = cluster.node.host.facts.images_dir.clone();
+        let puller = tokio::spawn(pull(listener, store, busybox(cluster.node.path())));
+        let (stop, task) = cluster.run_node_with(Some(socket));
+        let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(cluster.admin.clone(), "default");
+        let secret = json!({"metadata": {"name": "pull"}, "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": r#"{"auths":{"example.com":{"auth":"dTpw"}}}"#}});
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+        let image = json!({"name": "c", "image": "example.com/box:1", "command": ["sh", "-c", "busybox sleep 1000"]});
+        let spec = json!({"restartPolicy": "Never", "containers": [image], "imagePullSecrets": [{"name": "pull"}, {"name": "none"}]});
+        cluster.create("pulls", spec).await;
+        let waiting = |s: &PodStatus| {
+            let state = s.container_statuses.iter().flatten().next().and_then(|c| c.state.clone());
+            state.and_then(|state| state.waiting)
+        };
+        let refused = cluster
+            .until("pulls", "the refusal", |s| waiting(s).is_some_and(|w| w.reason.as_deref() == Some("ErrImagePull")))
+            .await;
+        let message = waiting(&refused.status.unwrap()).unwrap().message.unwrap();
+        assert!(message.starts_with("failed to pull image \"example.com/box:1\": manifest unknown"), "{message}");
+        // After the back-off of ten seconds.
+        cluster.until_phase("pulls", "Running").await;
+        let request = puller.await.unwrap();
+        assert_eq!(request["secrets"], json!([{"auths": {"example.com": {"auth": "dTpw"}}}]));
         stop.cancel();
         task.await.unwrap();
         cluster.stop().await;
