@@ -115,6 +115,8 @@ impl Side {
             sent: self.sent,
             failure: None,
             io_retry: None,
+            expand_disks: false,
+            volumes: vmstate::Volumes::default(),
         }
     }
 }
