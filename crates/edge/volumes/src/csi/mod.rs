@@ -1,5 +1,6 @@
 //! The engine as a CSI driver: Identity, Controller and Node on one Unix socket, and registration with the kubelet.
 
+mod authority;
 mod controller;
 mod convert;
 mod identity;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use kubelet_sockets::{Directory, Holds, Made};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -10,6 +11,7 @@ use tonic::{Request, Response, Status};
 use volumeplan::DriverName;
 
 use super::Registration as Settings;
+use super::authority::Renamed;
 use super::registry::registration_server::{Registration, RegistrationServer};
 use super::registry::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 
@@ -70,6 +72,7 @@ fn start(dir: &Directory, socket: &str, service: Service) -> Result<(Made, Cance
     let (listener, made) = dir.listen(socket)?;
     let failed = |err| kubelet_sockets::Error::Socket { doing: "listen on", path: dir.path(socket), err };
     let incoming = kubelet_sockets::connections(listener, "CSI registration").map_err(failed)?;
+    let incoming = incoming.map(|stream| stream.map(Renamed::new));
     let stop = CancellationToken::new();
     let serving = Server::builder()
         .timeout(Duration::from_secs(10))

@@ -118,6 +118,52 @@ async fn the_kubelet_finds_registers_and_loses_the_driver() {
     driver.stop().await;
 }
 
+/// The kubelet's plugin watcher calls the socket's path, escaped, the authority of its requests.
+#[tokio::test]
+async fn the_kubelet_may_name_the_socket_as_the_authority() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let driver = Driver::start();
+    let socket = driver.registration();
+    eventually("the registration's socket", async || socket.exists()).await;
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
+    };
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    let request = [
+        &b"\x83\x86\x44"[..],
+        &text("/pluginregistration.Registration/GetInfo"),
+        b"\x41",
+        &text("%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fcsi.ferrovirt.io-reg.sock"),
+        b"\x5f",
+        &text("application/grpc"),
+        b"\x40",
+        &text("te"),
+        &text("trailers"),
+    ]
+    .concat();
+    let empty = |stream| frame(0, 1, stream, b"\0\0\0\0\0");
+    let sent = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, 0, b""),
+        frame(1, 4, 1, &request),
+        empty(1),
+        // The second request refers to what the first one has put into the table.
+        frame(1, 4, 3, b"\x83\x86\xc1\xc0\xbf\xbe"),
+        empty(3),
+    ]
+    .concat();
+    let mut stream = tokio::net::UnixStream::connect(&socket).await.unwrap();
+    stream.write_all(&sent).await.unwrap();
+    let mut received = Vec::new();
+    let answers = |received: &[u8]| received.windows(9).filter(|part| *part == b"CSIPlugin").count();
+    while answers(&received) < 2 {
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_buf(&mut received)).await;
+        assert!(read.expect("an answer in time").unwrap() > 0, "the stream ended: {received:?}");
+    }
+    driver.stop().await;
+}
+
 #[tokio::test]
 async fn a_driver_whose_registration_is_taken_over_leaves_it_alone() {
     let driver = Driver::start();
