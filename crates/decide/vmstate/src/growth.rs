@@ -20,8 +20,8 @@ pub(crate) fn is_due(vmi: &VirtualMachineInstance, domain: &DomainState) -> bool
         let mut moved = vmi.status.iter().flat_map(|status| &status.migrated_volumes);
         moved.any(|moved| moved.volume_name == name)
     };
-    let mut claims = claims
-        .filter(|(name, _)| !moves(name) && vmi.spec.volumes.iter().any(|v| v.name == **name && v.is_claim()));
+    let mut claims =
+        claims.filter(|(name, _)| !moves(name) && vmi.spec.volumes.iter().any(|v| v.name == **name && v.is_claim()));
     claims.any(|(name, info)| {
         domain.disks.iter().find(|disk| disk.alias == *name).is_some_and(|disk| is_smaller(disk, info))
     })

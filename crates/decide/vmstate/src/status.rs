@@ -36,14 +36,15 @@ fn from_launcher(
     state: &LauncherState,
     status: &mut VirtualMachineInstanceStatus,
 ) {
+    // Attachment Pods need it, and a guest with plugged volumes starts after they have come.
+    if let Some(label) = w.selinux.filter(|_| state.domain.is_some() || volumes::has_plugged(vmi)) {
+        status.selinux_context = Some(label.to_owned());
+    }
     let Some(domain) = &state.domain else { return volumes::report(w, vmi, state, &mut status.volume_status) };
     if let Some(os) = state.guest_agent.as_ref().and_then(|agent| agent.os.as_ref()) {
         status.guest_os_info = Some(os.clone());
     }
     machine_and_memory(domain, status);
-    if let Some(label) = w.selinux {
-        status.selinux_context = Some(label.to_owned());
-    }
     conditions::from_domain(w, domain, &mut status.conditions);
     let (migratable, method) = migration::live_migratable(vmi, w.now);
     api::conditions::set(&mut status.conditions, migratable);

@@ -16,9 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::reasons;
-use api::v1::{
-    StorageMigratedVolumeInfo, VirtualMachineInstance, Volume, VolumePhase as Phase, VolumeStatus,
-};
+use api::v1::{StorageMigratedVolumeInfo, VirtualMachineInstance, Volume, VolumePhase as Phase, VolumeStatus};
 use jiff::Timestamp;
 use launcher_contract::paths;
 use launcher_contract::types::MemoryDump;
@@ -129,6 +127,11 @@ fn wanted(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &Volume> {
         let source = volume.source();
         source.claim_name().is_some() && (source.is_hotpluggable() || status_of(vmi, &volume.name).is_some())
     })
+}
+
+/// Whether any volume of the VMI comes through an attachment Pod.
+pub(crate) fn has_plugged(vmi: &VirtualMachineInstance) -> bool {
+    wanted(vmi).next().is_some()
 }
 
 /// The status of a plugged volume.
@@ -265,9 +268,7 @@ pub(crate) fn follow(
 
 /// The plugged volumes that the guest has.
 fn disks(domain: &DomainState) -> BTreeSet<String> {
-    let is_plugged = |source: &str| {
-        source.strip_prefix(paths::HOTPLUG_DISKS).is_some_and(|rest| rest.starts_with('/'))
-    };
+    let is_plugged = |source: &str| source.strip_prefix(paths::HOTPLUG_DISKS).is_some_and(|rest| rest.starts_with('/'));
     let plugged = domain.disks.iter().filter(|disk| is_plugged(&disk.source));
     plugged.map(|disk| disk.alias.clone()).collect()
 }
@@ -286,7 +287,9 @@ fn tell(w: &World<'_>, volumes: BTreeSet<String>) -> Option<Action> {
         }
     };
     match wait.checked_sub(since(at, w.now)).filter(|left| !left.is_zero()) {
-        Some(delay) => Some(Action::RequeueAfter { delay, because: "the guest does not have the volumes of its VMI yet" }),
+        Some(delay) => {
+            Some(Action::RequeueAfter { delay, because: "the guest does not have the volumes of its VMI yet" })
+        }
         None => Some(Action::SyncVolumes { volumes }),
     }
 }
@@ -324,12 +327,7 @@ fn dump_file(vmi: &VirtualMachineInstance, volume: &str, now: Timestamp) -> Stri
 }
 
 /// How far the dump to a volume has come.
-fn report_dump(
-    w: &World<'_>,
-    vmi: &VirtualMachineInstance,
-    dump: Option<&MemoryDump>,
-    status: &mut VolumeStatus,
-) {
+fn report_dump(w: &World<'_>, vmi: &VirtualMachineInstance, dump: Option<&MemoryDump>, status: &mut VolumeStatus) {
     let name = status.name.clone();
     let info = status.memory_dump_volume.get_or_insert_default();
     match status.phase {
@@ -390,7 +388,8 @@ pub(crate) fn report(
 ) {
     let is_dump = |name: &str| wanted(vmi).any(|volume| volume.name == name && volume.is_memory_dump());
     let runs = state.domain.as_ref().is_some_and(|domain| !domain.is_down());
-    for status in statuses.iter_mut().filter(|status| runs && status.hotplug_volume.is_some() && is_dump(&status.name)) {
+    for status in statuses.iter_mut().filter(|status| runs && status.hotplug_volume.is_some() && is_dump(&status.name))
+    {
         report_dump(w, vmi, state.memory_dump.as_ref(), status);
     }
     for status in statuses.iter_mut().filter(|status| status.hotplug_volume.is_some()) {
@@ -402,7 +401,9 @@ pub(crate) fn report(
             _ if !status.target.is_empty() => {
                 (Phase::Ready, reasons::VOLUME_READY, format!("Successfully attach hotplugged volume {name} to VM"))
             }
-            None | Some(Phase::Bound | Phase::Pending | Phase::AttachedToNode | Phase::UnMountedFromPod) if is_wanted => {
+            None | Some(Phase::Bound | Phase::Pending | Phase::AttachedToNode | Phase::UnMountedFromPod)
+                if is_wanted =>
+            {
                 let message = format!("Volume {name} has been mounted in virt-launcher pod");
                 (Phase::MountedToPod, reasons::VOLUME_MOUNTED_TO_POD, message)
             }

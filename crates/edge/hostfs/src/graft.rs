@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
@@ -177,11 +178,17 @@ fn take_off(name: &str) -> Result<(), Errno> {
     if name.as_bytes().is_empty() || name.as_bytes().contains(&b'/') {
         return Err(Errno::INVAL);
     }
-    match unmount(name.as_c_str(), UnmountFlags::NOFOLLOW) {
-        // Not there, or nothing is mounted on it.
-        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-        Err(e) => Err(e),
+    // The kernel closes the files of a process that has ended a little later.
+    const ATTEMPTS: u32 = 10;
+    for attempt in 1.. {
+        match unmount(name.as_c_str(), UnmountFlags::NOFOLLOW) {
+            // Not there, or nothing is mounted on it.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => break,
+            Err(Errno::BUSY) if attempt < ATTEMPTS => std::thread::sleep(Duration::from_millis(10)),
+            Err(e) => return Err(e),
+        }
     }
+    Ok(())
 }
 
 fn on_fresh_thread<T: Send>(f: impl FnOnce() -> Result<T> + Send) -> Result<T> {

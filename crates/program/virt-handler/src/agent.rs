@@ -447,7 +447,7 @@ impl Agent {
         let mut record = opened.record.clone();
         self.record_volume(&mount.volume, Some(record.clone()))?;
         let (pods, pod_uid, volume) = (self.node.pods.clone(), self.record.pod_uid.clone(), mount.volume.clone());
-        blocking(move || volumes::put(&pods, &pod_uid, process, &volume, &opened)).await?;
+        blocking(move || volumes::put(&pods, &pod_uid, process, &volume, opened)).await?;
         record.done = true;
         self.record_volume(&mount.volume, Some(record))
     }

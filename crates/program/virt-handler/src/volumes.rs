@@ -176,13 +176,14 @@ pub(crate) fn open(
     }
 }
 
-/// Puts it into the launcher's container, and lets the launcher use its device. Blocks.
+/// Puts it into the launcher's container, and lets the launcher use its device. It can be taken out again once this has
+/// returned. Blocks.
 pub(crate) fn put(
     pods: &Root,
     launcher_pod: &PodUid,
     launcher: ProcessId,
     volume: &str,
-    opened: &Opened,
+    opened: Opened,
 ) -> Result<(), VolumeError> {
     let place = place(pods, launcher_pod, launcher)?;
     if let Some(number) = opened.record.device {
@@ -364,8 +365,9 @@ mod tests {
             open(&self.pods, mount, &claim(), SPACE, self.dir.path())
         }
 
-        fn put(&self, opened: &Opened) -> Result<(), VolumeError> {
-            put(&self.pods, &uid("launcher"), self.process(), "data", opened)
+        fn put(&self, opened: Opened) -> Result<VolumeRecord, VolumeError> {
+            let record = opened.record.clone();
+            put(&self.pods, &uid("launcher"), self.process(), "data", opened).map(|()| record)
         }
 
         fn remove(&self, record: &VolumeRecord) -> Result<(), VolumeError> {
@@ -405,19 +407,19 @@ mod tests {
     #[test]
     fn an_image_is_made_once_belongs_to_the_launcher_and_comes_and_goes() {
         let Some(node) = Node::new() else { return };
-        let opened = node.open(&mount(Shape::Image)).unwrap();
-        node.put(&opened).unwrap();
+        let record = node.put(node.open(&mount(Shape::Image)).unwrap()).unwrap();
         let seen = "stat -c '%s %u %g %a' /run/kubevirt/hotplug-disks/data.img";
         assert_eq!(node.inside(seen), "1048576 107 107 600");
         node.inside("printf guest | dd conv=notrunc of=/run/kubevirt/hotplug-disks/data.img status=none");
         assert!(fs::read(node.image()).unwrap().starts_with(b"guest"));
-        node.remove(&opened.record).unwrap();
-        node.remove(&opened.record).unwrap();
+        node.remove(&record).unwrap();
+        node.remove(&record).unwrap();
         assert_eq!(node.inside("ls /run/kubevirt/hotplug-disks"), "");
         // As another VM finds it, or the same one later.
-        let again = node.open(&mount(Shape::Image)).unwrap();
-        node.put(&again).unwrap();
-        node.put(&again).expect_err("a mount is used once");
+        for _ in 0..2 {
+            node.put(node.open(&mount(Shape::Image)).unwrap()).unwrap();
+        }
+        assert_eq!(node.inside("grep -c data.img /proc/self/mountinfo"), "1");
         assert!(fs::read(node.image()).unwrap().starts_with(b"guest"), "it is kept");
     }
 
@@ -440,11 +442,10 @@ mod tests {
         symlink(attachment.join("elsewhere"), &of_node).unwrap();
         assert!(matches!(node.open(&mount(Shape::Device)), Err(VolumeError::NotThere(_))), "a link is not followed");
         mknod(&attachment.join("volumes/kubernetes.io~empty-dir/hotplug-disks/data/claim-uid"));
-        let opened = node.open(&mount(Shape::Device)).unwrap();
-        node.put(&opened).unwrap();
+        let record = node.put(node.open(&mount(Shape::Device)).unwrap()).unwrap();
         let seen = "stat -c '%F %t %T %u %a' /run/kubevirt/hotplug-disks/data";
         assert_eq!(node.inside(seen), "block special file 7 f0 107 600");
-        node.remove(&opened.record).unwrap();
+        node.remove(&record).unwrap();
         fs::remove_file(&of_node).unwrap();
         fs::write(&of_node, "").unwrap();
         assert!(matches!(node.open(&mount(Shape::Device)), Err(VolumeError::NoDevice(_))));
@@ -453,11 +454,10 @@ mod tests {
     #[test]
     fn a_directory_takes_files_of_the_launcher() {
         let Some(node) = Node::new() else { return };
-        let opened = node.open(&mount(Shape::Directory)).unwrap();
-        node.put(&opened).unwrap();
+        let record = node.put(node.open(&mount(Shape::Directory)).unwrap()).unwrap();
         node.inside("echo dump >/run/kubevirt/hotplug-disks/data/memory.dump");
         assert_eq!(fs::read_to_string(node.image().with_file_name("memory.dump")).unwrap(), "dump\n");
-        node.remove(&opened.record).unwrap();
+        node.remove(&record).unwrap();
         assert!(node.image().with_file_name("memory.dump").exists());
     }
 
@@ -488,7 +488,7 @@ mod tests {
         let opened = node.open(&mount(Shape::Image)).unwrap();
         let plugged = node.dir.path().join("launcher/volumes/kubernetes.io~empty-dir/hotplug-disks");
         symlink(&secret, plugged.join("data.img")).unwrap();
-        assert!(node.put(&opened).is_err(), "a link is not followed");
+        assert!(node.put(opened).is_err(), "a link is not followed");
         assert_eq!(fs::read_to_string(&secret).unwrap(), "of the node");
     }
 
@@ -499,8 +499,9 @@ mod tests {
         let process = node.process();
         node.launcher.kill().unwrap();
         node.launcher.wait().unwrap();
-        let put = put(&node.pods, &uid("launcher"), process, "data", &opened);
+        let record = opened.record.clone();
+        let put = put(&node.pods, &uid("launcher"), process, "data", opened);
         assert!(matches!(put, Err(VolumeError::LauncherGone)));
-        remove(&node.pods, &uid("launcher"), process, "data", &opened.record).unwrap();
+        remove(&node.pods, &uid("launcher"), process, "data", &record).unwrap();
     }
 }

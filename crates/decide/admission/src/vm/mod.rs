@@ -18,11 +18,11 @@ mod volume_requests;
 
 use api::config::ClusterConfig;
 use api::v1::VirtualMachine;
-use machinery::field::{FieldError, FieldPath};
+use machinery::field::FieldError;
 use machinery::meta;
 
 use crate::decode::{decode, encode, stored};
-use crate::{Judged, Operation, Refusal, Review, Shape, Wanted, World, accounts, defaults, unsupported};
+use crate::{Judged, Operation, Refusal, Review, Shape, Wanted, World, accounts, defaults};
 use lookup::Lookup;
 use rules::Rules;
 pub(crate) use rules::check as spec_rules;
@@ -107,12 +107,7 @@ fn status(review: &Review<'_>, own: bool, config: &ClusterConfig, lookup: &Looku
     if causes.is_empty() {
         causes = guards::check(&vm, old.as_ref());
     }
-    let mut judged = Judged::with_causes(encode(&vm), causes);
-    if !volume_requests::of(&vm).is_empty() {
-        let field = FieldPath::new("status.volumeRequests");
-        judged.unsupported.push(unsupported::refusal(field, "hotplugging volumes is"));
-    }
-    Ok(judged)
+    Ok(Judged::with_causes(encode(&vm), causes))
 }
 
 fn about_status(errors: &[FieldError]) -> Vec<FieldError> {

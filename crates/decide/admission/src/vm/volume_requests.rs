@@ -19,7 +19,7 @@ use crate::validate;
 const FIELD: &str = "Status.volumeRequests";
 
 /// The requests of a VM.
-pub(super) fn of(vm: &VirtualMachine) -> &[VirtualMachineVolumeRequest] {
+fn of(vm: &VirtualMachine) -> &[VirtualMachineVolumeRequest] {
     vm.status.as_ref().map(|status| status.volume_requests.as_slice()).unwrap_or_default()
 }
 

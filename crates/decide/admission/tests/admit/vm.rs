@@ -202,5 +202,5 @@ fn the_status_is_only_held_against_the_schema() {
     assert_eq!(admit_status(json!({ "created": true })), Vec::<String>::new());
     assert_eq!(admit_status(json!({ "created": "yes" })), ["FieldValueTypeInvalid status.created"]);
     let plug = json!({ "volumeRequests": [{ "removeVolumeOptions": { "name": "v" } }] });
-    assert_eq!(admit_status(plug), ["FieldNotSupportedByThisBuild status.volumeRequests"]);
+    assert_eq!(admit_status(plug), Vec::<String>::new(), "what does not run yet is judged when it does");
 }

@@ -300,7 +300,9 @@ impl Pair {
             | Action::UnmountVolumes(_)
             | Action::SyncVolumes { .. }
             | Action::DumpMemory { .. } => {
-                return Err(TestCaseError::fail(format!("a guest without plugged volumes does not call for {action:?}")));
+                return Err(TestCaseError::fail(format!(
+                    "a guest without plugged volumes does not call for {action:?}"
+                )));
             }
             Action::ConfigureNetwork | Action::SyncDomain { .. } | Action::Shutdown | Action::RememberIoRetry(_) => {
                 return Err(TestCaseError::fail(format!("a migration does not call for {action:?}")));

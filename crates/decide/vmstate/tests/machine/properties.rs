@@ -282,7 +282,9 @@ impl Story {
             | Action::UnmountVolumes(_)
             | Action::SyncVolumes { .. }
             | Action::DumpMemory { .. } => {
-                return Err(TestCaseError::fail(format!("a guest without plugged volumes does not call for {action:?}")));
+                return Err(TestCaseError::fail(format!(
+                    "a guest without plugged volumes does not call for {action:?}"
+                )));
             }
             Action::ConfigureNetwork => self.scene.network = Some(vec![]),
             Action::SyncDomain { .. } => {

@@ -99,6 +99,28 @@ fn volumes_on_their_way_to_other_claims_are_copied() {
 }
 
 #[test]
+fn a_volume_that_moves_says_how_large_its_disk_is_and_does_not_grow() {
+    let on = |migrated: Value| {
+        let vmi = with_volumes(json!([claim("a")]), &[("a", capacity("Block", "2Gi"))]);
+        let state = DomainState { disks: vec![disk("a", None)], ..running() };
+        settled(Scene::new(with(vmi, json!({ "migratedVolumes": migrated })), state))
+    };
+    let size = |scene: &Scene| scene.vmi.as_ref().unwrap().status.as_ref().unwrap().volume_status[0].size;
+    let to = |mode: &str| json!([{"volumeName": "a", "destinationPVCInfo": {"volumeMode": mode}}]);
+    let moving = on(to("Block"));
+    assert_eq!((size(&moving), moving.does()), (Some(1 << 30), vec![]));
+    let told = options(moving.vmi.as_ref().unwrap(), &Default::default(), |_| false, 1).moved_volumes;
+    assert_eq!(
+        told.iter().map(|one| (one.volume.as_str(), one.block, one.plugged)).collect::<Vec<_>>(),
+        [("a", true, false)]
+    );
+    let to_file = options(on(to("Filesystem")).vmi.as_ref().unwrap(), &Default::default(), |_| false, 1).moved_volumes;
+    assert!(!to_file[0].block);
+    let stays = on(json!([]));
+    assert_eq!((size(&stays), stays.does()), (None, vec!["sync".to_owned()]));
+}
+
+#[test]
 fn what_keeps_even_a_guest_without_disks_is_said_for_its_storage_too() {
     let mut vmi = vmi(Phase::Running);
     vmi.spec.domain.devices.interfaces[0] = serde_json::from_value(json!({"name": "default"})).unwrap();
@@ -179,9 +201,10 @@ fn an_image_that_is_smaller_than_its_claim_is_told_once() {
         s.state = Some(LauncherState { small_volumes: vec!["volume a: too small".into()], ..state });
     });
     assert_eq!(scene.says(), ["Normal Started", "Warning ToleratedSmallPV"]);
-    let told = scene.decide().into_iter().any(
-        |action| matches!(action, Action::EmitEvent { message, .. } if message == "volume a: too small"),
-    );
+    let told = scene
+        .decide()
+        .into_iter()
+        .any(|action| matches!(action, Action::EmitEvent { message, .. } if message == "volume a: too small"));
     assert!(told);
     assert_eq!(settled(scene).says(), [""; 0]);
 }

@@ -7,8 +7,8 @@ use api::v1::VirtualMachineInstancePhase as Phase;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use vmstate::{
-    Action, DomainReason, DomainState, DomainStatus, Endpoint, Failure, IoRetry, LauncherState, LauncherView, Network,
-    Mounted, PodAddresses, Proxy, Sent, Told, Trouble, Vmi, Volumes, World, decide,
+    Action, DomainReason, DomainState, DomainStatus, Endpoint, Failure, IoRetry, LauncherState, LauncherView, Mounted,
+    Network, PodAddresses, Proxy, Sent, Told, Trouble, Vmi, Volumes, World, decide,
 };
 
 pub(crate) const NODE: &str = "node01";
@@ -220,7 +220,8 @@ fn word(action: &Action) -> Option<String> {
         Action::ConfigureNetwork => "network".to_string(),
         Action::SyncDomain { .. } => "sync".to_string(),
         Action::MountVolumes(mounts) => {
-            let words = mounts.iter().map(|m| format!("{}={} from {} as {:?}", m.volume, m.claim, m.attachment, m.shape));
+            let words =
+                mounts.iter().map(|m| format!("{}={} from {} as {:?}", m.volume, m.claim, m.attachment, m.shape));
             format!("mount {}", words.collect::<Vec<_>>().join(", "))
         }
         Action::UnmountVolumes(volumes) => format!("unmount {}", volumes.join(", ")),

@@ -1,12 +1,10 @@
 //! Volumes that are plugged into a running guest, and unplugged.
 
 use api::v1::VirtualMachineInstance;
-use proptest::prelude::*;
 use api::v1::VirtualMachineInstancePhase as Phase;
+use proptest::prelude::*;
 use serde_json::{Value, json};
-use vmstate::{
-    Action, DomainDisk, DomainReason, DomainState, DomainStatus, Mounted, Shape, Told, Trouble, plugged,
-};
+use vmstate::{Action, DomainDisk, DomainReason, DomainState, DomainStatus, Mounted, Shape, Told, Trouble, plugged};
 
 use crate::support::{Scene, at, domain, running, settled, vmi};
 
@@ -74,11 +72,19 @@ fn a_volume_comes_and_goes_step_by_step() {
         ("it has reached the node", scene(&[A], &[], &[]), &["mount a=a from hp-1 as Image"]),
         ("it is mounted", scene(&[A], &[("a", "a")], &[]), &["plug a"]),
         ("the guest has it", scene(&[READY], &[("a", "a")], &["a"]), &[]),
-        ("another Pod holds it now", scene(&[("a", Some("a"), Some("Ready"), Some("hp-2"))], &[("a", "a")], &["a"]), &[]),
+        (
+            "another Pod holds it now",
+            scene(&[("a", Some("a"), Some("Ready"), Some("hp-2"))], &[("a", "a")], &["a"]),
+            &[],
+        ),
         ("it has left the spec", scene(&[LEAVING], &[("a", "a")], &["a"]), &["plug "]),
         ("the guest has let go", scene(&[LEAVING], &[("a", "a")], &[]), &["unmount a"]),
         ("it is out", scene(&[LEAVING], &[], &[]), &[]),
-        ("a block device", scene(&[("block", Some("b"), None, Some("hp-1"))], &[], &[]), &["mount block=b from hp-1 as Device"]),
+        (
+            "a block device",
+            scene(&[("block", Some("b"), None, Some("hp-1"))], &[], &[]),
+            &["mount block=b from hp-1 as Device"],
+        ),
         (
             "a second beside the first",
             scene(&[READY, ("b", Some("b"), Some("AttachedToNode"), Some("hp-2"))], &[("a", "a")], &["a"]),
@@ -89,8 +95,16 @@ fn a_volume_comes_and_goes_step_by_step() {
             scene(&[A, ("b", Some("b"), Some("AttachedToNode"), Some("hp-1"))], &[], &[]),
             &["mount a=a from hp-1 as Image, b=b from hp-1 as Image"],
         ),
-        ("the guest still has the claim of before", scene(&[("a", Some("new"), Some("Ready"), Some("hp-2"))], &[("a", "a")], &["a"]), &["plug "]),
-        ("the claim of before is still mounted", scene(&[("a", Some("new"), Some("Ready"), Some("hp-2"))], &[("a", "a")], &[]), &["unmount a"]),
+        (
+            "the guest still has the claim of before",
+            scene(&[("a", Some("new"), Some("Ready"), Some("hp-2"))], &[("a", "a")], &["a"]),
+            &["plug "],
+        ),
+        (
+            "the claim of before is still mounted",
+            scene(&[("a", Some("new"), Some("Ready"), Some("hp-2"))], &[("a", "a")], &[]),
+            &["unmount a"],
+        ),
         ("a mount that was interrupted", scene(&[A], &[("a", "")], &[]), &["unmount a"]),
     ] {
         assert_eq!(does(&scene), expected, "{name}");
@@ -149,11 +163,27 @@ fn the_image_to_make_leaves_its_file_system_what_it_needs() {
 fn the_status_says_how_far_a_volume_is_and_an_event_that_it_has_come() {
     for (name, mut scene, expected) in [
         ("mounted", scene(&[A], &[("a", "a")], &[]), ("MountedToPod", "VolumeMountedToPod")),
-        ("in the guest", scene(&[("a", Some("a"), Some("MountedToPod"), Some("hp-1"))], &[("a", "a")], &["a"]), ("Ready", "VolumeReady")),
+        (
+            "in the guest",
+            scene(&[("a", Some("a"), Some("MountedToPod"), Some("hp-1"))], &[("a", "a")], &["a"]),
+            ("Ready", "VolumeReady"),
+        ),
         ("out", scene(&[LEAVING], &[], &[]), ("UnMountedFromPod", "VolumeUnMountedFromPod")),
-        ("out, on its way in", scene(&[("a", None, Some("AttachedToNode"), None)], &[], &[]), ("UnMountedFromPod", "VolumeUnMountedFromPod")),
-        ("out for another claim", scene(&[("a", Some("new"), Some("Ready"), None)], &[], &[]), ("UnMountedFromPod", "VolumeUnMountedFromPod")),
-        ("in again", scene(&[("a", Some("new"), Some("UnMountedFromPod"), None)], &[("a", "new")], &[]), ("MountedToPod", "VolumeMountedToPod")),
+        (
+            "out, on its way in",
+            scene(&[("a", None, Some("AttachedToNode"), None)], &[], &[]),
+            ("UnMountedFromPod", "VolumeUnMountedFromPod"),
+        ),
+        (
+            "out for another claim",
+            scene(&[("a", Some("new"), Some("Ready"), None)], &[], &[]),
+            ("UnMountedFromPod", "VolumeUnMountedFromPod"),
+        ),
+        (
+            "in again",
+            scene(&[("a", Some("new"), Some("UnMountedFromPod"), None)], &[("a", "new")], &[]),
+            ("MountedToPod", "VolumeMountedToPod"),
+        ),
     ] {
         let status = scene.stored().unwrap().status.unwrap().volume_status.remove(0);
         let found = (status.phase.as_ref().map(|phase| phase.as_str()), status.reason.as_deref());
@@ -239,6 +269,10 @@ fn a_guest_starts_with_its_plugged_volumes() {
     let status = mounted.stored().unwrap().status.unwrap().volume_status.remove(0);
     assert_eq!(status.phase.unwrap().as_str(), "MountedToPod");
     assert_eq!(does(&starts(&[], &[])), ["sync"]);
+    // The attachment Pod waits for the label.
+    let labelled = starts(&[waiting], &[]).but(|s| s.selinux = Some("none".to_owned()));
+    assert_eq!(labelled.stored().unwrap().status.unwrap().selinux_context.as_deref(), Some("none"));
+    assert!(starts(&[], &[]).but(|s| s.selinux = Some("none".to_owned())).stored().is_none(), "no write without need");
     assert_eq!(does(&starts(&[A], &[("a", "before")])), ["unmount a"], "of an earlier attempt");
 }
 

@@ -80,6 +80,30 @@ impl Server {
     }
 
     pub(super) async fn write(&self, namespace: &str, name: &str, step: &Step, dry_run: bool) -> Result<(), Refusal> {
+        self.send(namespace, name, step, dry_run).await.map_err(|(kind, error)| not_written(kind, name, error))
+    }
+
+    /// The same, with the API server's own refusal of an object that is not valid.
+    pub(super) async fn write_as_told(
+        &self,
+        namespace: &str,
+        name: &str,
+        step: &Step,
+        dry_run: bool,
+    ) -> Result<(), Refusal> {
+        self.send(namespace, name, step, dry_run).await.map_err(|(kind, error)| match error {
+            kube::Error::Api(status) if status.code == 422 && !test_failed(&status) => passed_on(&status),
+            other => not_written(kind, name, other),
+        })
+    }
+
+    async fn send(
+        &self,
+        namespace: &str,
+        name: &str,
+        step: &Step,
+        dry_run: bool,
+    ) -> Result<(), (Kind, kube::Error)> {
         let params = PatchParams { dry_run, ..PatchParams::default() };
         let (kind, written) = match step {
             Step::Vm(patch) => {
@@ -95,7 +119,7 @@ impl Server {
                 (Kind::VirtualMachineInstance, written.map(drop))
             }
         };
-        written.map_err(|error| not_written(kind, name, error))
+        written.map_err(|error| (kind, error))
     }
 }
 
@@ -104,16 +128,17 @@ fn not_written(kind: Kind, name: &str, error: kube::Error) -> Refusal {
     match error {
         kube::Error::Api(status) if status.code == 404 => Refusal::not_found(kind, name),
         kube::Error::Api(status) if test_failed(&status) => Refusal::conflict(kind, name, status.message),
-        kube::Error::Api(status) if status.code == 422 => match serde_json::to_value(&*status) {
-            Ok(value) => serde_json::from_value(value).map_or_else(|_| Refusal::internal(status.message), Refusal::passed_on),
-            Err(_) => Refusal::internal(status.message),
-        },
         kube::Error::Api(status) => Refusal::internal(status.message),
         other => {
             tracing::warn!(name, error = %other, "failed to send a patch");
             Refusal::internal("unable to patch the object")
         }
     }
+}
+
+fn passed_on(status: &kube::core::Status) -> Refusal {
+    let same = serde_json::to_value(status).and_then(serde_json::from_value);
+    same.map_or_else(|_| Refusal::internal(&status.message), Refusal::passed_on)
 }
 
 /// API servers word a failed test differently and return 409 or 422.

@@ -79,7 +79,7 @@ impl Server {
                 Kind::VirtualMachineInstance => change.of_instance(&self.vmi(namespace, name).await?, &config)?,
                 _ => change.of_machine(&self.vm(namespace, name).await?, &config)?,
             };
-            match self.write(namespace, name, &step, dry_run).await {
+            match self.write_as_told(namespace, name, &step, dry_run).await {
                 Err(refusal) if refusal.code() == CONFLICT && attempt < ATTEMPTS => attempt += 1,
                 other => return Ok(other.map(|()| StatusCode::ACCEPTED)?),
             }

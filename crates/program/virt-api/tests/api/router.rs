@@ -224,10 +224,46 @@ async fn health_is_the_health_of_the_connection_to_kubernetes() {
 #[tokio::test]
 async fn what_the_build_cannot_do_is_told_apart_from_what_never_was() {
     let (server, _agent) = Server::with_agent(Cluster::default()).await;
-    let (code, body) = server.request("PUT", &vm("memorydump"), "").await;
-    assert_eq!((code, message(&body)), (501, "memorydump is not supported by this build".to_owned()));
+    let (code, body) = server.request("PUT", &vmi("freeze"), "").await;
+    assert_eq!((code, message(&body)), (501, "freeze is not supported by this build".to_owned()));
     assert_eq!(server.request("GET", &vmi("vnc/screenshot"), "").await.0, 501);
     assert_eq!(server.request("GET", &vmi("nonsense"), "").await.0, 404);
     assert_eq!(server.request("GET", "/apis/subresources.kubevirt.io/v2", "").await.0, 404);
     assert_eq!(server.request("GET", &vm("start"), "").await.0, 405);
+}
+
+#[tokio::test]
+async fn a_volume_is_plugged_into_a_machine_by_its_template_or_the_reason_is_told() {
+    let machine = || Cluster::default().vm(json!({ "template": { "spec": { "domain": {} } } }), json!({}));
+    let add = json!({
+        "name": "data", "disk": { "disk": { "bus": "scsi" } },
+        "volumeSource": { "persistentVolumeClaim": { "claimName": "claim" } },
+    })
+    .to_string();
+    let (server, _agent) = Server::with_agent(machine()).await;
+    assert_eq!(server.request("PUT", &vm("addvolume"), &add).await, (202, String::new()));
+    let (path, patch) = server.cluster.patches().remove(0);
+    assert_eq!(path, "/apis/kubevirt.io/v1/namespaces/ns/virtualmachines/vm?");
+    assert_eq!(patch[0]["path"], "/metadata/resourceVersion");
+    assert_eq!(patch[1]["path"], "/spec/template/spec/volumes");
+    assert_eq!(patch[1]["value"][0]["persistentVolumeClaim"], json!({ "claimName": "claim", "hotpluggable": true }));
+    for (operation, body, code) in [
+        ("addvolume", "", 400),
+        ("addvolume", "{}", 400),
+        ("removevolume", "", 400),
+        ("removevolume", "name: data", 409),
+        ("memorydump", "", 400),
+        ("memorydump", "claimName: dump", 409),
+        ("removememorydump", "", 409),
+    ] {
+        assert_eq!(server.request("PUT", &vm(operation), body).await.0, code, "{operation} {body}");
+    }
+    // Somebody else writes again and again: in the end, that is told.
+    let path = "/apis/kubevirt.io/v1/namespaces/ns/virtualmachines/vm";
+    for (code, words, answer) in [(409, "the object has been modified", 409), (422, "spec: no such disk", 422)] {
+        let (server, _agent) = Server::with_agent(machine().refuse(path, code, words)).await;
+        let (told, body) = server.request("PUT", &vm("addvolume"), &add).await;
+        assert_eq!(told, answer, "{body}");
+        assert!(message(&body).contains(words), "{body}");
+    }
 }

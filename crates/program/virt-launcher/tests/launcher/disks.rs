@@ -105,7 +105,10 @@ impl Storage {
     }
 
     fn paused_by_io(&self, state: &LauncherState) -> bool {
-        state.domain.as_ref().is_some_and(|d| (d.status, d.reason) == (DomainStatus::Paused, DomainReason::PausedIOError))
+        state
+            .domain
+            .as_ref()
+            .is_some_and(|d| (d.status, d.reason) == (DomainStatus::Paused, DomainReason::PausedIOError))
     }
 }
 
@@ -171,7 +174,8 @@ fn survives(storage: &Storage) {
     let expected = [("data", 64), ("device", 32), ("base", 8), ("host", 8)].map(|(name, size)| (name.to_owned(), size));
     assert_eq!(sizes(&state)[2..], expected);
     let mut resize = Command::new("qemu-img");
-    let second = resize.args(["resize", "-q", "-f", "raw"]).arg(storage.path("data/disk.img")).arg("+1M").output().unwrap();
+    let second =
+        resize.args(["resize", "-q", "-f", "raw"]).arg(storage.path("data/disk.img")).arg("+1M").output().unwrap();
     assert!(String::from_utf8_lossy(&second.stderr).contains("lock"), "nobody else writes to the image: {second:?}");
 
     launcher.signal(launcher.qemu(), "-KILL");
@@ -216,7 +220,8 @@ fn full(storage: &Storage) {
     assert!(!serial.text().contains("WRITTEN"));
     launcher.run(&format!("mount -o remount,size=80m {small}"));
     launcher.sync(&vmi).unwrap();
-    launcher.wait_state("a guest that runs", |state| launcher.is(state, DomainStatus::Running) && failed(state).is_none());
+    launcher
+        .wait_state("a guest that runs", |state| launcher.is(state, DomainStatus::Running) && failed(state).is_none());
     serial.wait_for("WRITTEN");
     assert!(launcher.is(&launcher.state(), DomainStatus::Running));
 }
@@ -260,7 +265,11 @@ fn grows(storage: &Storage) {
         (size("data"), size("device")) == (Some(37), Some(48))
     });
     launcher.sync(&vmi).unwrap();
-    assert_eq!(std::fs::metadata(storage.path("data/disk.img")).unwrap().len(), 37 * MIB, "it is as large as it can be");
+    assert_eq!(
+        std::fs::metadata(storage.path("data/disk.img")).unwrap().len(),
+        37 * MIB,
+        "it is as large as it can be"
+    );
 }
 
 fn unusable(storage: &Storage) {

@@ -325,10 +325,13 @@ fn to_other_claims(pair: &Pair) {
     set_script(&mut vmi, &writer("/dev/vdc /dev/vdd"));
     let mut there = vmi.clone();
     let status = there.status_mut();
-    let infos = [claimed("Filesystem", "64Mi"), claimed("Block", "32Mi")].map(|info| serde_json::from_value(info).unwrap());
+    let infos =
+        [claimed("Filesystem", "64Mi"), claimed("Block", "32Mi")].map(|info| serde_json::from_value(info).unwrap());
     for (known, info) in status.volume_status.iter_mut().zip(infos) {
         (known.persistent_volume_claim_info, known.size) = (Some(info), Some(24 << 20));
-        status.migrated_volumes.push(api::v1::StorageMigratedVolumeInfo { volume_name: known.name.clone(), ..Default::default() });
+        status
+            .migrated_volumes
+            .push(api::v1::StorageMigratedVolumeInfo { volume_name: known.name.clone(), ..Default::default() });
     }
     let serial = pair.ready_between(vmi, there, "SYNCED 20");
     let moved = |volume: &str, block: bool| MovedVolume { volume: volume.into(), block, plugged: false };

@@ -90,7 +90,11 @@ fn come_and_go(launcher: &Launcher) {
     // Several at once, on files and on a device, on both buses.
     let device = crate::disks::LoopDevice::new(launcher.run_dir("device-file"), 4 << 20);
     let plugged = launcher.run_dir("kubevirt/hotplug-disks");
-    launcher.run(&format!("mknod -m 600 {0} {1}; chown 107:107 {0}", plugged.join("second").display(), device.numbers()));
+    launcher.run(&format!(
+        "mknod -m 600 {0} {1}; chown 107:107 {0}",
+        plugged.join("second").display(),
+        device.numbers()
+    ));
     image(launcher, "late", 2 << 20);
     image(launcher, "third", 3 << 20);
     add(&mut vmi, "second", Some("scsi"), "Block");

@@ -103,7 +103,8 @@ pub(crate) fn add_disk(vmi: &mut VirtualMachineInstance, name: &str, source: Val
 
 /// What the guest runs when it is up.
 pub(crate) fn set_script(vmi: &mut VirtualMachineInstance, script: &str) {
-    let seed = serde_json::json!({ "name": "seed", "cloudInitNoCloud": { "userData": format!("#!/bin/sh\n{script}") } });
+    let seed =
+        serde_json::json!({ "name": "seed", "cloudInitNoCloud": { "userData": format!("#!/bin/sh\n{script}") } });
     vmi.spec.volumes[1] = serde_json::from_value(seed).expect("a volume");
 }
 
