@@ -116,7 +116,14 @@ pub fn holder(claim: &PersistentVolumeClaim) -> Option<String> {
 }
 
 /// How the names of all holders of this importer begin.
-pub const HOLDER: &str = "the import into claim ";
+const HOLDER: &str = "the import into claim ";
+
+/// The claim that a holder's name is about: its namespace, name and UID. `None` for holders that are not ours.
+pub fn claim_of_holder(holder: &str) -> Option<(&str, &str, &str)> {
+    let (claim, uid) = holder.strip_prefix(HOLDER)?.strip_suffix(')')?.split_once(" (")?;
+    let (namespace, name) = claim.split_once('/')?;
+    Some((namespace, name, uid))
+}
 
 /// Whether a claim is about to be filled by this importer, so that nobody may use its volume before.
 pub fn is_reserved(claim: &PersistentVolumeClaim) -> bool {
@@ -493,7 +500,7 @@ fn note(claim: &PersistentVolumeClaim, notes: Notes) -> Option<Action> {
     let differs =
         |(key, value): &(&'static str, String)| meta::annotation(&claim.metadata, key) != Some(value.as_str());
     let annotations: BTreeMap<&'static str, String> = notes.into_iter().filter(differs).collect();
-    (!annotations.is_empty()).then(|| Action::PatchClaim(ClaimPatch { annotations, owner: None }))
+    (!annotations.is_empty()).then_some(Action::PatchClaim(ClaimPatch { annotations, owner: None }))
 }
 
 fn idle(phase: &str, reason: &str, message: &str) -> Notes {

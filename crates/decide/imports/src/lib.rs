@@ -31,8 +31,8 @@ mod tests;
 
 pub use cluster::Cluster;
 pub use decide::{
-    Action, ClaimPatch, Content, DRIVER, Decision, HOLDER, Task, World, claim_refused, decide, holder, is_reserved,
-    over_quota,
+    Action, ClaimPatch, Content, DRIVER, Decision, Task, World, claim_of_holder, claim_refused, decide, holder,
+    is_reserved, over_quota,
 };
 pub use note::Note;
 pub use size::required;

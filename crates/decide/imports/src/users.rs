@@ -19,7 +19,11 @@ pub fn roles() -> Vec<ClusterRole> {
     };
     let clone = || rule("create", GROUP, "datavolumes/source");
     let write = || {
-        vec![rule("*", GROUP, "datavolumes datasources"), clone(), rule("*", api::cdi::UPLOAD_GROUP, "uploadtokenrequests")]
+        vec![
+            rule("*", GROUP, "datavolumes datasources"),
+            clone(),
+            rule("*", api::cdi::UPLOAD_GROUP, "uploadtokenrequests"),
+        ]
     };
     vec![
         part("admin", write()),

@@ -20,6 +20,10 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    #[error("{0} ended unexpectedly")]
+    Ended(&'static str),
+    #[error("a part of the importer panicked")]
+    Panicked(#[source] tokio::task::JoinError),
     #[error("failed to clear the directory for images that are being converted")]
     Scratch(#[source] std::io::Error),
 }

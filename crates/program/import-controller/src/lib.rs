@@ -25,6 +25,7 @@ mod transfers;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use informer::{Clock, Key, Recorder, WorkQueue, run_workers};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -75,24 +76,42 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     worker.clear().map_err(Error::Scratch)?;
     let transfers = Transfers::new(engine, client.clone(), worker, parallel, queue.clone());
     let mut parts = JoinSet::new();
-    let accepting = proxy.serve(stores.claims.clone(), transfers.clone(), shutdown.clone())?;
-    parts.spawn(accepting);
+    let mut add = |name: &'static str, part: BoxFuture<'static, ()>| {
+        parts.spawn(async move {
+            part.await;
+            name
+        });
+    };
+    add("the upload proxy", proxy.serve(stores.claims.clone(), transfers.clone(), shutdown.clone())?);
     if shutdown.run_until_cancelled(stores.synced()).await != Some(true) {
         return Ok(());
     }
     stores.feed(&queue);
     let recorder = Recorder::start(client.clone(), COMPONENT, COMPONENT, stop.clone());
-    parts.spawn(sources::run(client.clone(), stores.clone(), shutdown.clone()));
-    parts.spawn(installation::run(client.clone(), stores.clone(), url, shutdown.clone()));
-    parts.spawn(transfers.clone().sweep(stores.claims.clone(), shutdown.clone()));
+    add("the controller of DataSources", Box::pin(sources::run(client.clone(), stores.clone(), shutdown.clone())));
+    add(
+        "the controller of profiles",
+        Box::pin(installation::run(client.clone(), stores.clone(), url, shutdown.clone())),
+    );
+    add("the sweep of volumes", Box::pin(transfers.clone().sweep(stores.claims.clone(), shutdown.clone())));
     let controller =
         Arc::new(Controller { client, stores, transfers: transfers.clone(), recorder, clock: Clock::system() });
-    run_workers(queue, WORKERS, shutdown.clone(), move |key: Key| {
+    let working = run_workers(queue, WORKERS, shutdown.clone(), move |key: Key| {
         let controller = controller.clone();
         async move { controller.pass(&key).await }
-    })
-    .await;
+    });
+    tokio::pin!(working);
+    let result = loop {
+        tokio::select! {
+            () = &mut working => break Ok(()),
+            Some(ended) = parts.join_next() => match ended {
+                Ok(_) if shutdown.is_cancelled() => {}
+                Ok(part) => break Err(Error::Ended(part)),
+                Err(error) => break Err(Error::Panicked(error)),
+            },
+        }
+    };
     transfers.end().await;
-    while parts.join_next().await.is_some() {}
-    Ok(())
+    parts.shutdown().await;
+    result
 }

@@ -12,7 +12,7 @@ const ACCOUNT: &str = "ferrovirt-importer";
 
 const OWN: &[Right] = &[
     Recorder::RIGHT,
-    Right::on::<PersistentVolumeClaim>(&[Verb::Create, Verb::Patch]),
+    Right::on::<PersistentVolumeClaim>(&[Verb::Get, Verb::Create, Verb::Patch]),
     Right::on_status::<DataVolume>(&[Verb::Patch]),
     Right::own_by::<DataVolume>(),
     Right::on::<DataSource>(&[Verb::Patch]),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::cdi::{CDIConfig, CONFIG_NAME, DataSource, DataVolume, FilesystemOverhead, StorageProfile};
 use api::rights::Right;
 use api::volumesnapshot::VolumeSnapshot;
-use imports::Cluster;
+use imports::{Cluster, installation};
 use informer::{Change, Informer, Key, Store, WorkQueue};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -101,7 +101,16 @@ impl Cluster for Stores {
     }
 
     fn profile(&self, class: &str) -> Option<Arc<StorageProfile>> {
-        self.profiles.get(&Key::new("", class))
+        let key = Key::new("", class);
+        let found = self.profiles.get(&key);
+        if found.as_ref().is_some_and(|profile| profile.status.is_some()) {
+            return found;
+        }
+        // Its status is about to be written: what it will say is known.
+        let class = self.classes.get(&key)?;
+        let mut profile = found.map_or_else(|| installation::profile(&class), |profile| profile.as_ref().clone());
+        profile.status = Some(installation::profile_status(&profile, &class));
+        Some(Arc::new(profile))
     }
 
     fn overhead(&self) -> FilesystemOverhead {

@@ -16,14 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use disk_images::{Descriptors, Event, Failure as Told, Job, Worker, reasons};
-use imports::{Content, Failure, HOLDER, Task, Transfer};
+use disk_images::{Descriptors, Done, Event, Failure as Told, Job, Worker, reasons};
+use imports::{Content, Failure, Task, Transfer};
 use informer::{Change, Key, Store, WorkQueue};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::Api;
 use parking_lot::Mutex;
 use tokio::net::unix::pipe;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -177,8 +178,7 @@ impl Transfers {
             failures,
         };
         self.shared.entries.lock().insert(key.clone(), entry);
-        let running = Running { shared: self.shared.clone(), key: key.clone(), run, task, holder };
-        let handle = tokio::spawn(running.run(stop));
+        let handle = tokio::spawn(self.shared.running(key, run, task, holder).run(stop));
         if let Some(entry) = self.shared.entries.lock().get_mut(key) {
             entry.running = Some(handle);
         }
@@ -270,33 +270,58 @@ impl Transfers {
             reserved.chain(own).collect()
         };
         let engine = self.shared.engine.clone();
-        let swept = blocking(move || {
-            let mut token = String::new();
+        let held = blocking(move || {
+            let (mut token, mut held) = (String::new(), Vec::new());
             loop {
                 let listed = engine.list_volumes(0, &token)?;
                 for volume in listed.entries {
-                    let (_, users) = engine.volume(volume.id.as_str())?;
-                    let Some(hold) = users.hold else { continue };
-                    if hold.holder.starts_with(HOLDER) && !stay.contains(&hold.holder) {
-                        tracing::info!(volume = %volume.id, holder = hold.holder, "the claim is gone: volume given back");
-                        engine.release_hold(volume.id.as_str(), &hold.holder)?;
-                    }
+                    // One that is gone meanwhile, or damaged, is nobody's.
+                    let Ok((_, users)) = engine.volume(volume.id.as_str()) else { continue };
+                    let holder = users.hold.map(|hold| hold.holder).filter(|holder| !stay.contains(holder));
+                    held.extend(holder.map(|holder| (volume.id.as_str().to_owned(), holder)));
                 }
                 match listed.next {
                     Some(next) => token = next,
-                    None => return Ok(()),
+                    None => return Ok(held),
                 }
             }
         });
-        if let Err(error) = swept.await {
-            tracing::warn!(error = &*error, "failed to look for volumes to give back");
+        match held.await {
+            Ok(held) => {
+                for (volume, holder) in held {
+                    self.release_unneeded(volume, holder).await;
+                }
+            }
+            Err(error) => tracing::warn!(error = &*error, "failed to look for volumes to give back"),
+        }
+    }
+
+    /// Gives a volume back if its claim does not need it: the cache may be older than the hold, so the claim is read.
+    async fn release_unneeded(&self, volume: String, holder: String) {
+        let Some((namespace, name, uid)) = imports::claim_of_holder(&holder) else { return };
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.shared.client.clone(), namespace);
+        let needed = match claims.get_opt(name).await {
+            Ok(found) => found.is_some_and(|claim| {
+                claim.metadata.uid.as_deref() == Some(uid)
+                    && claim.metadata.deletion_timestamp.is_none()
+                    && imports::is_reserved(&claim)
+            }),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, namespace, name, "failed to read a claim; its volume stays held");
+                return;
+            }
+        };
+        if !needed {
+            tracing::info!(volume, holder, "nobody fills the volume any more: given back");
+            self.release(volume, holder).await;
         }
     }
 
     /// Begins an upload into a claim that is ready for one.
     pub(crate) async fn upload(&self, key: &Key) -> Result<Session, Busy> {
         let turn = self.shared.turns.clone().try_acquire_owned().map_err(|_| Busy::Full)?;
-        let (run, task, holder) = {
+        let (running, stop) = {
             let mut entries = self.shared.entries.lock();
             let entry = entries.get_mut(key).ok_or(Busy::NotReady)?;
             match (&entry.state, &entry.task.content) {
@@ -308,10 +333,11 @@ impl Transfers {
             entry.state = Transfer::Running { progress: None };
             entry.run = self.shared.runs.fetch_add(1, Ordering::Relaxed);
             entry.stop = CancellationToken::new();
-            (entry.run, entry.task.clone(), entry.holder.clone())
+            let (task, holder) = (entry.task.clone(), entry.holder.clone());
+            (self.shared.running(key, entry.run, task, holder), entry.stop.clone())
         };
-        let running = Running { shared: self.shared.clone(), key: key.clone(), run, task, holder };
-        match running.take_upload(turn) {
+        running.turn.lock().replace(turn);
+        match running.take_upload(stop) {
             Ok(session) => Ok(session),
             Err((running, error)) => {
                 tracing::error!(%key, %error, "an upload cannot begin");
@@ -336,6 +362,14 @@ struct Running {
     run: u64,
     task: Arc<Task>,
     holder: String,
+    /// Given back when the run ends.
+    turn: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl Shared {
+    fn running(self: &Arc<Self>, key: &Key, run: u64, task: Arc<Task>, holder: String) -> Running {
+        Running { shared: self.clone(), key: key.clone(), run, task, holder, turn: Mutex::default() }
+    }
 }
 
 impl Running {
@@ -364,58 +398,80 @@ impl Running {
     }
 
     async fn run(self, stop: CancellationToken) {
-        // Dropping it kills the worker.
-        if stop.run_until_cancelled(self.attempt(&stop)).await.is_none() {
-            tracing::debug!(key = %self.key, "transfer stopped");
-        }
-    }
-
-    async fn attempt(&self, stop: &CancellationToken) {
-        let import = match &self.task.content {
-            Content::Import(import) => import.clone(),
-            Content::Upload => {
-                if self.hold().await.is_some() {
-                    self.ready(None);
-                }
-                return;
-            }
-        };
-        let Ok(_turn) = self.shared.turns.acquire().await else { return };
-        let Some(held) = self.hold().await else { return };
-        let source = job::source(&self.shared.client, &self.key.namespace, &import).await;
-        let source = match source {
-            Ok(source) => source,
-            Err(error) => return self.failed(job::words(&error), false),
-        };
-        let job = job::job(&self.task, &held, source);
-        self.set(Transfer::Running { progress: None });
-        let mut worker = match self.spawn(&job, held, None).await {
+        let Some(Some((held, job))) = stop.run_until_cancelled(self.prepare()).await else { return };
+        let worker = match self.spawn(&job, held, None).await {
             Ok(worker) => worker,
             Err(error) => return self.failed(format!("failed to start the import worker: {error}"), false),
         };
         let mut told = Instant::now();
-        while let Some(event) = worker.next_event().await {
-            match event {
-                Event::Stage(stage) => tracing::debug!(key = %self.key, stage, "transfer"),
-                Event::Progress(progress) => {
-                    self.keep(Transfer::Running { progress: Some(progress) });
-                    if told.elapsed() >= TELL {
-                        told = Instant::now();
-                        self.shared.queue.add(self.key.clone());
-                    }
+        let last = self.follow(worker, &stop, |event| match event {
+            Event::Progress(progress) => {
+                self.keep(Transfer::Running { progress: Some(*progress) });
+                if told.elapsed() >= TELL {
+                    told = Instant::now();
+                    self.shared.queue.add(self.key.clone());
                 }
-                Event::Done(done) => {
-                    tracing::info!(key = %self.key, size = done.virtual_size, format = done.format, "transfer done");
-                    self.set(Transfer::Done { preallocated: done.preallocated });
-                }
-                Event::Failed(Told { message, permanent, .. }) => self.failed(message, permanent),
+            }
+            Event::Stage(stage) => tracing::debug!(key = %self.key, stage, "transfer"),
+            Event::Done(_) | Event::Failed(_) => {}
+        });
+        match last.await {
+            Some(Ok(done)) => {
+                tracing::info!(key = %self.key, size = done.virtual_size, format = done.format, "transfer done");
+                self.set(Transfer::Done { preallocated: done.preallocated });
+            }
+            Some(Err(Told { message, permanent, .. })) => self.failed(message, permanent),
+            None => tracing::debug!(key = %self.key, "transfer stopped"),
+        }
+    }
+
+    /// What an import needs: its turn, its volume, and its source. An upload is offered, and that is all.
+    async fn prepare(&self) -> Option<(Held, Job)> {
+        let import = match &self.task.content {
+            Content::Import(import) => import.clone(),
+            Content::Upload => {
+                self.hold().await?;
+                self.ready(None);
+                return None;
+            }
+        };
+        let turn = self.shared.turns.clone().acquire_owned().await.ok()?;
+        self.turn.lock().replace(turn);
+        let held = self.hold().await?;
+        match job::source(&self.shared.client, &self.key.namespace, &import).await {
+            Ok(source) => {
+                self.set(Transfer::Running { progress: None });
+                let job = job::job(&self.task, &held, source);
+                Some((held, job))
+            }
+            Err(error) => {
+                self.failed(job::words(&error), false);
+                None
             }
         }
-        // All it started is gone before anybody else may write.
+    }
+
+    /// Follows a worker to its end. It, and all it has started, is gone when this returns: before anybody else may write.
+    /// `None` if it was to stop.
+    async fn follow(
+        &self,
+        mut worker: Worker,
+        stop: &CancellationToken,
+        mut tell: impl FnMut(&Event),
+    ) -> Option<Result<Done, Told>> {
+        let mut last = None;
+        while let Some(Some(event)) = stop.run_until_cancelled(worker.next_event()).await {
+            tell(&event);
+            match event {
+                Event::Progress(_) | Event::Stage(_) => {}
+                Event::Done(done) => last = Some(Ok(done)),
+                Event::Failed(failure) => last = Some(Err(failure)),
+            }
+        }
         if let Err(error) = worker.kill().await {
             tracing::warn!(key = %self.key, %error, "failed to end a worker");
         }
-        let _ = stop;
+        last
     }
 
     /// The volume, once it can be had. `None` if it never can.
@@ -465,38 +521,32 @@ impl Running {
         self.ready(Some(message));
     }
 
-    /// Begins to take an upload; the turn is held until it ends.
-    fn take_upload(self, turn: tokio::sync::OwnedSemaphorePermit) -> Result<Session, (Self, std::io::Error)> {
+    /// Begins to take an upload.
+    fn take_upload(self, stop: CancellationToken) -> Result<Session, (Self, std::io::Error)> {
         let (sink, content) = match pipe_pair() {
             Ok(pair) => pair,
             Err(error) => return Err((self, error)),
         };
         let (state, receiver) = watch::channel(Upload::Taking);
-        let abort = CancellationToken::new();
-        let stop = self.shared.entries.lock().get(&self.key).map(|entry| entry.stop.clone()).unwrap_or_default();
-        let (key, shared, aborted) = (self.key.clone(), self.shared.clone(), abort.clone());
-        let run = self.run;
+        // Ends the upload, but not what follows on it.
+        let abort = stop.child_token();
+        let (key, shared, run, aborted) = (self.key.clone(), self.shared.clone(), self.run, abort.clone());
         let handle = tokio::spawn(async move {
-            let _turn = turn;
-            let ended = tokio::select! {
-                ended = self.feed(content, &state) => Some(ended),
-                () = aborted.cancelled() => Some(Err(("the upload was interrupted".to_owned(), false))),
-                () = stop.cancelled() => None,
-            };
-            match ended {
-                Some(Ok(preallocated)) => {
+            let ended = self.feed(content, &state, &aborted).await;
+            let last = match ended {
+                Ok(preallocated) => {
                     self.set(Transfer::Done { preallocated });
-                    state.send_replace(Upload::Done);
+                    Upload::Done
                 }
-                Some(Err((message, too_large))) => {
+                Err(_) if stop.is_cancelled() => {
+                    Upload::Failed { message: "the claim takes no uploads any more".to_owned(), too_large: false }
+                }
+                Err((message, too_large)) => {
                     self.upload_failed(message.clone());
-                    state.send_replace(Upload::Failed { message, too_large });
+                    Upload::Failed { message, too_large }
                 }
-                None => {
-                    let message = "the claim takes no uploads any more".to_owned();
-                    state.send_replace(Upload::Failed { message, too_large: false });
-                }
-            }
+            };
+            state.send_replace(last);
         });
         if let Some(entry) = shared.entries.lock().get_mut(&key).filter(|entry| entry.run == run) {
             entry.running = Some(handle);
@@ -505,30 +555,27 @@ impl Running {
     }
 
     /// Runs a worker on an upload. Says whether space was allocated, or why it failed and whether for lack of room.
-    async fn feed(&self, content: OwnedFd, state: &watch::Sender<Upload>) -> Result<bool, (String, bool)> {
-        let held = self.hold().await.ok_or_else(|| ("the volume is not available".to_owned(), false))?;
+    async fn feed(
+        &self,
+        content: OwnedFd,
+        state: &watch::Sender<Upload>,
+        stop: &CancellationToken,
+    ) -> Result<bool, (String, bool)> {
+        let interrupted = || ("the upload was interrupted".to_owned(), false);
+        let held = stop.run_until_cancelled(self.hold()).await.flatten().ok_or_else(interrupted)?;
         let job = job::job(&self.task, &held, disk_images::Source::Upload {});
         let worker = self.spawn(&job, held, Some(content)).await;
-        let mut worker = worker.map_err(|error| (format!("failed to start the import worker: {error}"), false))?;
-        let mut ended = Err(("the import worker ended without a word".to_owned(), false));
-        while let Some(event) = worker.next_event().await {
-            match event {
-                Event::Progress(_) => {}
-                Event::Stage(stage) => {
-                    if stage != job::FIRST_STAGE {
-                        state.send_replace(Upload::Converting);
-                    }
-                }
-                Event::Done(done) => ended = Ok(done.preallocated),
-                Event::Failed(Told { reason, message, .. }) => {
-                    ended = Err((message, reason == reasons::TOO_LARGE));
-                }
+        let worker = worker.map_err(|error| (format!("failed to start the import worker: {error}"), false))?;
+        let ended = self.follow(worker, stop, |event| {
+            if matches!(event, Event::Stage(stage) if stage != job::FIRST_STAGE) {
+                state.send_replace(Upload::Converting);
             }
+        });
+        match ended.await {
+            Some(Ok(done)) => Ok(done.preallocated),
+            Some(Err(Told { reason, message, .. })) => Err((message, reason == reasons::TOO_LARGE)),
+            None => Err(interrupted()),
         }
-        if let Err(error) = worker.kill().await {
-            tracing::warn!(key = %self.key, %error, "failed to end a worker");
-        }
-        ended
     }
 }
 

@@ -326,3 +326,13 @@ fn a_claim_is_reserved_until_it_is_filled() {
     let plain = of(json!({"metadata": {"name": "x"}}));
     assert!(!crate::is_reserved(&plain));
 }
+
+#[test]
+fn a_holders_name_tells_its_claim() {
+    let claim = of(json!({"metadata": {"namespace": "ns", "name": "disk", "uid": "u-1"}}));
+    let holder = crate::holder(&claim).unwrap();
+    assert_eq!(crate::claim_of_holder(&holder), Some(("ns", "disk", "u-1")));
+    for other in ["", "somebody", "the import into claim x"] {
+        assert_eq!(crate::claim_of_holder(other), None);
+    }
+}

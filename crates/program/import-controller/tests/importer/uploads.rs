@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_image_is_uploaded_for_a_token", || upload().boxed_local()),
     ("an_upload_that_breaks_off_or_is_bad_can_be_tried_again", || again().boxed_local()),
     ("forms_and_archives_are_taken_and_so_are_plain_claims", || kinds().boxed_local()),
+    ("our_virtctl_uploads_and_trusts_the_clusters_authority", || virtctl().boxed_local()),
     ("clients_find_an_importer_that_is_installed", || installed().boxed_local()),
 ];
 
@@ -171,4 +172,31 @@ async fn installed() {
     })
     .await;
     assert_eq!(sets[0].access_modes, ["ReadWriteMany"]);
+}
+
+async fn virtctl() {
+    use clap::Parser as _;
+    let cluster = Cluster::start().await;
+    let content = disk_image(&cluster.path("disk.raw"), 4 * MIB);
+    let image = format!("--image-path={}", cluster.path("disk.raw").display());
+    let kubeconfig = cluster.server.write_kubeconfig("admin.json", "kubernetes-admin", &[test_support::pki::MASTERS]);
+    let call = async |words: &[&str]| {
+        let config = format!("--kubeconfig={}", kubeconfig.display());
+        let words = ["virtctl", config.as_str(), "image-upload"].into_iter().chain(words.iter().copied());
+        let cli = virtctl::Cli::try_parse_from(words).unwrap();
+        virtctl::run(cli).await.map(drop).map_err(|error| format!("{error:#}"))
+    };
+    let waits = call(&["dv", "waits", "--size=64Mi", &image]).await.unwrap_err();
+    assert!(waits.contains("WaitForFirstConsumer") && waits.contains("force-bind"), "{waits}");
+    call(&["dv", "disk", "--size=64Mi", "--force-bind", "--datasource", &image]).await.unwrap();
+    cluster.phase("disk", "Succeeded").await;
+    assert!(std::fs::read(cluster.disk("disk").await).unwrap().starts_with(&content));
+    call(&["pvc", "plain", "--size=64Mi", "--storage-class=local-immediate", &image]).await.unwrap();
+    assert!(std::fs::read(cluster.disk("plain").await).unwrap().starts_with(&content));
+    let again = call(&["dv", "disk", &image]).await.unwrap_err();
+    assert!(again.contains("already successfully"), "{again}");
+    let nothing = call(&["dv", "gone", "--no-create", &image]).await.unwrap_err();
+    assert!(nothing.contains("not found"), "{nothing}");
+    let sources: Api<api::cdi::DataSource> = Api::namespaced(cluster.admin.clone(), "default");
+    assert_eq!(sources.get("disk").await.unwrap().spec.source.pvc.unwrap().name, "disk");
 }
