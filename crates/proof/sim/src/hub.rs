@@ -214,6 +214,7 @@ impl Client {
             let by = hub.pass;
             hub.admit(&object)?;
             let stored = hub.server.create(by, object);
+            hub.plant_swap(&stored);
             hub.plant_start(stored)
         })
         .await

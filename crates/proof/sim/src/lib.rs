@@ -36,6 +36,6 @@ pub use campaign::{Campaign, Failure, News, Report, play_seed, run, watch};
 pub use engine::{Options, Outcome, play};
 pub use invariants::Violation;
 pub use plant::Plant;
-pub use profile::{PROFILES, Profile, profile_for};
-pub use script::{Deed, Disk, Fault, GuestFate, JobFate, PodFate, Script, VolumeFate};
+pub use profile::{PROFILES, Profile, SEPARATE, profile_for};
+pub use script::{ClaimFate, Deed, Disk, EjectFate, Fault, GuestFate, JobFate, MountFate, PodFate, Script, VolumeFate};
 pub use shrink::shrink;

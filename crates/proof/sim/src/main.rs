@@ -52,7 +52,10 @@ fn threads() -> usize {
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     if args.profiles {
-        sim::PROFILES.iter().for_each(|profile| println!("{:<10} {}", profile.name, profile.about));
+        sim::PROFILES
+            .iter()
+            .chain(sim::SEPARATE)
+            .for_each(|profile| println!("{:<10} {}", profile.name, profile.about));
         println!("{:<10} {}", launchers::NAME, launchers::ABOUT);
         return Ok(ExitCode::SUCCESS);
     }

@@ -13,12 +13,13 @@ use json_patch::PatchOperation;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use machinery::meta::{controller_of, is_controlled_by};
 use machinery::status::{self, About};
 use virt_controller::api::Patch;
 
-use crate::actors::{self, is_target};
+use crate::actors::{self, is_attachment, is_target};
 use crate::hub::Hub;
-use crate::kinds::{AnyKind, Kind};
+use crate::kinds::{AnyKind, Kind, key};
 use crate::server::{Answer, Propagation};
 
 /// See the module docs.
@@ -50,6 +51,10 @@ pub enum Plant {
     JobNotAwaited,
     /// One side of a migration between VMIs copies the other side from a stale cache, over whatever is stored by now.
     StaleCopy,
+    /// When an attachment Pod is created, those that it replaces are deleted at once.
+    ImpatientSwap,
+    /// A disk counts as unplugged as soon as virt-handler has asked the guest to let it go.
+    EagerEject,
     /// A launcher that asks the target of its migration for the guest is told that the target does not have it.
     SourceResumes,
     /// A lost response of a migration's target counts as a refusal.
@@ -70,6 +75,8 @@ impl Plant {
         Plant::StaleCopy,
         Plant::SourceClaimFirst,
         Plant::JobNotAwaited,
+        Plant::ImpatientSwap,
+        Plant::EagerEject,
         Plant::SourceResumes,
         Plant::LostFinish,
     ];
@@ -190,6 +197,25 @@ impl Hub {
         let mut job = (*found).clone();
         actors::answer_job(&mut job, "Failed", "PodFailurePolicy");
         (&job as &dyn Any).downcast_ref::<K>().map(|job| Some(job.clone()))
+    }
+
+    /// [`Plant::ImpatientSwap`]
+    pub(crate) fn plant_swap<K: AnyKind>(&mut self, stored: &Answer<Arc<K>>) {
+        if self.plant != Some(Plant::ImpatientSwap) {
+            return;
+        }
+        let Ok(stored) = stored else { return };
+        let Some(new) = (stored.as_ref() as &dyn Any).downcast_ref::<Pod>().filter(|pod| is_attachment(pod)) else {
+            return;
+        };
+        let launcher = controller_of(&new.metadata).map(|owner| owner.uid.clone()).unwrap_or_default();
+        let others = self.server.tables.pods.all().filter(|pod| is_controlled_by(&pod.metadata, &launcher));
+        let others = others.filter(|pod| is_attachment(pod) && pod.metadata.uid != new.metadata.uid);
+        let (by, others) = (self.pass, others.map(|pod| key(&pod.metadata)).collect::<Vec<_>>());
+        for other in others {
+            // It was listed just now.
+            let _ = self.server.delete::<Pod>(by, &other, None, None, Propagation::Background);
+        }
     }
 
     /// [`Plant::AbortDeletesTarget`]

@@ -1,5 +1,6 @@
 //! Kinds of histories: what a seed is likely to contain.
 
+mod disks;
 mod state;
 
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub struct Profile {
     exchanges: u64,
     /// Percentage of VMs with backend storage.
     state: u64,
+    /// Storage in detail, with its faults.
+    disks: u64,
 }
 
 const CALM: Profile = Profile {
@@ -63,6 +66,7 @@ const CALM: Profile = Profile {
     journeys: 0,
     exchanges: 0,
     state: 0,
+    disks: 0,
 };
 
 /// A little of every fault between controllers and the API, for profiles that focus on deeds.
@@ -120,7 +124,7 @@ pub const PROFILES: &[Profile] = &[
         lags: 1,
         ..CALM
     },
-    Profile { name: "storage", about: "DataVolumes and claims", storage: 90, lags: 2, crashes: 1, ..CALM },
+    Profile { name: "imports", about: "DataVolumes and claims", storage: 90, lags: 2, crashes: 1, ..CALM },
     Profile {
         name: "hotplug",
         about: "volumes come and go",
@@ -161,12 +165,25 @@ pub const PROFILES: &[Profile] = &[
     },
 ];
 
+/// Profiles that are not part of `mixed`, whose seeds keep their histories.
+pub const SEPARATE: &[Profile] = &[Profile {
+    name: "storage",
+    about: "storage that is slow, fails, or is still used by somebody else, while disks are plugged and unplugged",
+    vms: 2,
+    deeds: 10,
+    plugs: 65,
+    storage: 40,
+    nodes: 1,
+    disks: 3,
+    ..ROUGH
+}];
+
 /// The profile of this name; `mixed` assigns them to seeds in turn.
 pub fn profile_for(name: &str, seed: u64) -> Option<&'static Profile> {
     if name == "mixed" {
         return Some(&PROFILES[(seed % PROFILES.len() as u64) as usize]);
     }
-    PROFILES.iter().find(|profile| profile.name == name)
+    PROFILES.iter().chain(SEPARATE).find(|profile| profile.name == name)
 }
 
 /// Offset from a sender's number to that of a receiver in the same namespace.
@@ -198,10 +215,11 @@ impl Profile {
         self.world_faults(&mut root.fork("world"), &mut faults);
         self.updates(&mut root.fork("updates"), &mut faults);
         let keeps = self.state(&mut root.fork("state"), &mut user, &mut faults);
+        self.disks(&mut root.fork("disks"), &mut user, &mut faults);
         call_off(&mut root.fork("calls off"), &mut user);
         let lost = faults.iter().any(|fault| matches!(fault, Fault::NodeOutage { .. } | Fault::NodeLoss { .. }));
         let calm = Duration::from_millis(if lost { NODES_ACTIVE } else { ACTIVE });
-        Script { seed, user, faults, keeps, calm }
+        Script { seed, user, faults, keeps, storage: self.disks > 0, calm }
     }
 
     fn user(&self, rng: &mut Rng) -> Vec<(Duration, Deed)> {

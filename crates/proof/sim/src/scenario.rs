@@ -16,17 +16,30 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::engine::{Options, play};
-use crate::script::{Deed, Disk, ELSEWHERE, Fault, GuestFate, JobFate, JourneyFate, PodFate, Script, VolumeFate};
+use crate::script::{
+    ClaimFate, Deed, Disk, ELSEWHERE, EjectFate, Fault, GuestFate, JobFate, JourneyFate, MountFate, PodFate, Script,
+    VolumeFate,
+};
 
 /// Reads a script.
 pub fn parse(text: &str) -> anyhow::Result<Script> {
-    let mut script =
-        Script { seed: 1, user: Vec::new(), faults: Vec::new(), keeps: Vec::new(), calm: Duration::from_secs(120) };
+    let mut script = Script {
+        seed: 1,
+        user: Vec::new(),
+        faults: Vec::new(),
+        keeps: Vec::new(),
+        storage: false,
+        calm: Duration::from_secs(120),
+    };
     for (number, line) in text.lines().enumerate() {
         let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
         let read = match words.as_slice() {
             [] => Ok(()),
             ["calm", at] => seconds(at).map(|at| script.calm = at),
+            ["storage"] => {
+                script.storage = true;
+                Ok(())
+            }
             ["keeps-state", vm] => machine(vm).map(|vm| script.keeps.push(vm)),
             ["at", at, deed @ ..] => {
                 seconds(at).and_then(|at| Ok((at, parse_deed(deed)?))).map(|deed| script.user.push(deed))
@@ -83,6 +96,7 @@ fn parse_deed(words: &[&str]) -> anyhow::Result<Deed> {
         ("pause", []) => Deed::Pause { vm },
         ("unpause", []) => Deed::Unpause { vm },
         ("plug", [volume]) => Deed::Plug { vm, volume: numbered(volume, "extra")? },
+        ("delete-claim", [volume]) => Deed::DeleteClaim { vm, volume: numbered(volume, "extra")? },
         ("unplug", [volume]) => Deed::Unplug { vm, volume: numbered(volume, "extra")? },
         ("delete", []) => Deed::DeleteVm { vm },
         ("orphan", []) => Deed::OrphanVm { vm },
@@ -150,6 +164,31 @@ fn parse_fault(words: &[&str]) -> anyhow::Result<Fault> {
                 _ => bail!("unknown fate of a journey"),
             };
             Fault::Journey { nth: nth.parse()?, fate }
+        }
+        ["claim", nth, fate @ ..] => {
+            let fate = match fate {
+                ["binds-late", wait] => ClaimFate::BindsLate(seconds(wait)?),
+                ["never-binds"] => ClaimFate::NeverBinds,
+                _ => bail!("unknown fate of a claim"),
+            };
+            Fault::Claim { nth: nth.parse()?, fate }
+        }
+        ["mount", nth, fate @ ..] => {
+            let fate = match fate {
+                ["slow", wait] => MountFate::Slow(seconds(wait)?),
+                ["fails", lasts] => MountFate::Fails(seconds(lasts)?),
+                ["lingers", lasts] => MountFate::Lingers(seconds(lasts)?),
+                _ => bail!("unknown fate of a mount"),
+            };
+            Fault::Mount { nth: nth.parse()?, fate }
+        }
+        ["eject", nth, fate @ ..] => {
+            let fate = match fate {
+                ["slow", wait] => EjectFate::Slow(seconds(wait)?),
+                ["ignored"] => EjectFate::Ignored,
+                _ => bail!("unknown fate of a disk that is ejected"),
+            };
+            Fault::Eject { nth: nth.parse()?, fate }
         }
         ["job", nth, fate @ ..] => {
             let fate = match fate {

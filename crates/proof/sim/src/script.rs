@@ -19,6 +19,9 @@ pub struct Script {
     pub faults: Vec<Fault>,
     /// The VMs with backend storage.
     pub keeps: Vec<u8>,
+    /// Whether storage is simulated in detail: claims bind when they can, Pods wait for their volumes, and guests let go of
+    /// plugged disks when they like.
+    pub storage: bool,
     /// From here on there are no faults and no user actions; everything must settle.
     pub calm: Duration,
 }
@@ -82,6 +85,11 @@ pub enum Deed {
         volume: u8,
     },
     Unplug {
+        vm: u8,
+        volume: u8,
+    },
+    /// Deletes the claim of a volume, plugged in or not.
+    DeleteClaim {
         vm: u8,
         volume: u8,
     },
@@ -207,6 +215,31 @@ pub enum VolumeFate {
     Fails,
 }
 
+/// The fate of a claim that is to be bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimFate {
+    BindsLate(Duration),
+    NeverBinds,
+}
+
+/// The fate of a volume that a node is to mount for a Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountFate {
+    Slow(Duration),
+    /// Every attempt fails for this long.
+    Fails(Duration),
+    /// It is unmounted this long after its Pod.
+    Lingers(Duration),
+}
+
+/// The fate of a disk that a guest is asked to let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EjectFate {
+    Slow(Duration),
+    /// The guest keeps it.
+    Ignored,
+}
+
 /// The fate of a Job that determines how a migration ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobFate {
@@ -318,6 +351,21 @@ pub enum Fault {
         nth: u64,
         fate: VolumeFate,
     },
+    /// The n-th claim that is to be bound.
+    Claim {
+        nth: u64,
+        fate: ClaimFate,
+    },
+    /// The n-th volume that a node is to mount for a Pod.
+    Mount {
+        nth: u64,
+        fate: MountFate,
+    },
+    /// The n-th disk that a guest is asked to let go.
+    Eject {
+        nth: u64,
+        fate: EjectFate,
+    },
 }
 
 impl Deed {
@@ -327,6 +375,7 @@ impl Deed {
             | Self::SetStrategy { vm, .. }
             | Self::Plug { vm, .. }
             | Self::Unplug { vm, .. }
+            | Self::DeleteClaim { vm, .. }
             | Self::Send { vm, .. }
             | Self::Receive { vm, .. }
             | Self::Utility { vm, .. } => *vm,
@@ -378,6 +427,7 @@ impl fmt::Display for Deed {
             Self::CreateClaim { .. } => write!(f, "create the claim of {name}"),
             Self::Plug { volume, .. } => write!(f, "plug {} into {name}", volume_name(*volume)),
             Self::Unplug { volume, .. } => write!(f, "unplug {} from {name}", volume_name(*volume)),
+            Self::DeleteClaim { volume, .. } => write!(f, "delete the claim of {} of {name}", volume_name(*volume)),
             Self::DeleteVm { .. } => write!(f, "delete virtual machine {name}"),
             Self::OrphanVm { .. } => write!(f, "delete virtual machine {name} and leave its instance"),
             Self::DeleteVmi { .. } => write!(f, "delete instance {name}"),
@@ -440,6 +490,9 @@ impl fmt::Display for Fault {
             Self::Journey { nth, fate } => write!(f, "journey {nth}: {fate:?}"),
             Self::Job { nth, fate } => write!(f, "Job {nth}: {fate:?}"),
             Self::Volume { nth, fate } => write!(f, "DataVolume {nth}: {fate:?}"),
+            Self::Claim { nth, fate } => write!(f, "claim {nth}: {fate:?}"),
+            Self::Mount { nth, fate } => write!(f, "mount {nth}: {fate:?}"),
+            Self::Eject { nth, fate } => write!(f, "eject {nth}: {fate:?}"),
         }
     }
 }

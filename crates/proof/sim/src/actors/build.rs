@@ -15,6 +15,13 @@ use serde_json::{Value, json};
 use crate::script::{Disk, NAMESPACE, Script, node_name, vm_name, vm_namespace};
 use crate::server::{Server, Writer};
 
+/// Keeps a claim that Pods use.
+pub(crate) const PROTECTION: &str = "kubernetes.io/pvc-protection";
+/// The class whose claims are bound at once.
+pub(crate) const IMMEDIATE: &str = "immediate";
+/// The class whose claims are bound when a Pod uses them.
+pub(crate) const STANDARD: &str = "standard";
+
 /// The last one never fails.
 pub(crate) const NODES: u8 = 3;
 
@@ -159,6 +166,15 @@ pub(crate) fn claim(name: &str) -> PersistentVolumeClaim {
     }))
 }
 
+/// A claim that is not bound yet: before a Pod uses it, or once one does.
+pub(crate) fn unbound_claim(name: &str, class: &str) -> PersistentVolumeClaim {
+    let mut claim = claim(name);
+    claim.status = None;
+    claim.metadata.finalizers = Some(vec![PROTECTION.to_owned()]);
+    claim.spec.get_or_insert_default().storage_class_name = Some(class.to_owned());
+    claim
+}
+
 pub(crate) fn node(number: u8, heartbeat: &str) -> Node {
     let name = node_name(number);
     read(json!({
@@ -212,11 +228,17 @@ pub(crate) fn furniture(server: &mut Server, script: &Script) {
     let put = "an empty cluster takes everything";
     server.create(Writer::User, namespace(NAMESPACE)).expect(put);
     let class: StorageClass = read(json!({
-        "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "metadata": {"name": STANDARD, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
         "provisioner": "example.com/disk",
         "volumeBindingMode": "WaitForFirstConsumer"
     }));
     server.create(Writer::User, class).expect(put);
+    if script.storage {
+        let class: StorageClass = read(json!({
+            "metadata": {"name": IMMEDIATE}, "provisioner": "example.com/disk", "volumeBindingMode": "Immediate"
+        }));
+        server.create(Writer::User, class).expect(put);
+    }
     // Sometimes both sides of a migration can share one claim.
     if !script.keeps.is_empty() && seed.is_multiple_of(5) {
         let profile: StorageProfile = read(json!({

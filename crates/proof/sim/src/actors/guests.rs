@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::storage::Disks;
+
 /// A running guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Guest {
@@ -29,6 +31,7 @@ pub(crate) struct Earlier {
 pub(crate) struct Guests {
     by_pod: BTreeMap<String, Guest>,
     pub(crate) kept: Kept,
+    pub(crate) disks: Disks,
 }
 
 /// Which claims really hold the guests' state, whatever labels say. Claims are identified by UID.
@@ -102,11 +105,14 @@ impl Guests {
 
     /// Whatever runs in the Pod ends with it.
     pub(crate) fn ends_in(&mut self, pod: &str) {
-        self.by_pod.remove(pod);
+        if let Some(guest) = self.by_pod.remove(pod) {
+            self.disks.close_all(&guest.vmi);
+        }
     }
 
     /// The guest of a VMI ends, wherever it is.
     pub(crate) fn ends(&mut self, vmi: &str) {
+        self.disks.close_all(vmi);
         self.by_pod.retain(|_, guest| guest.vmi != vmi);
     }
 

@@ -40,6 +40,9 @@ impl Sim {
     }
 
     fn start_containers(&mut self, pod: &Pod, uid: &str) {
+        if self.script.storage && !self.mount(pod) {
+            return;
+        }
         let mut new = pod.clone();
         let object = Object::Pod(pod.clone().into());
         match self.world.pod_fates.get(uid).copied() {

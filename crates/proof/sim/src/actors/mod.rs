@@ -15,6 +15,7 @@ mod node_agent;
 mod nodes;
 mod scheduler;
 mod state;
+mod storage;
 mod user;
 mod utility;
 
@@ -57,6 +58,7 @@ pub(crate) struct World {
     mute: BTreeMap<String, &'static str>,
     /// By the migration's UID.
     journeys: BTreeMap<String, journey::Journey>,
+    storage: storage::Work,
 }
 
 impl World {
@@ -132,6 +134,9 @@ impl Sim {
             Actor::BackupEnds => self.end_backup(key, uid),
             Actor::UtilityEnds => self.end_utility(key, uid),
             Actor::Binder => self.bind_state_claim(key, uid),
+            Actor::Protector => self.release_claim(key, uid),
+            Actor::Reclaimer => self.reclaim(key, uid),
+            Actor::Unmounts => self.unmount(key, uid),
             Actor::Job => self.run_job(key, uid),
             Actor::JobExpires => self.expire_job(key, uid),
             Actor::Cdi => self.import(key, uid),
@@ -150,6 +155,7 @@ impl Sim {
                 self.act_after(after, Actor::Cdi, &change.last);
             }
             Object::Job(job) if change.was.is_none() => self.notice_job(&job.clone()),
+            Object::Claim(claim) if self.script.storage => self.notice_claim(change, &claim.clone()),
             _ => {}
         }
         let orphans = is_deleting(change.last.meta())
@@ -169,6 +175,7 @@ impl Sim {
         if change.is.is_none() || has_ended(pod) {
             self.judge.guests.ends_in(change.last.uid());
             self.end_of_side(change.last.uid());
+            self.notice_end_of_user(pod);
         }
         if change.is.is_none() {
             return self.notice_owner(pod);

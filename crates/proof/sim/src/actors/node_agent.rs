@@ -133,6 +133,9 @@ impl Sim {
         let name = Key::of(vmi).to_string();
         self.judge.guests.starts(uid(&pod.metadata), own, &name);
         self.judge.guests.kept.starts(&name, state::claim_of(server, pod), |claim| server.exists(claim));
+        if self.script.storage {
+            self.judge.guests.disks.open_all(own, pod);
+        }
         self.judge.guest_changed(server);
     }
 
@@ -184,6 +187,9 @@ impl Sim {
 
     /// Mounts and attaches volumes that are on the node; detaches those that left the spec.
     fn attend_volumes(&mut self, vmi: &VirtualMachineInstance) {
+        if self.script.storage {
+            return self.attend_disks(vmi);
+        }
         let mut new = vmi.clone();
         let ours = vmi.spec.utility_volumes.iter().map(|volume| &volume.name);
         let wanted: Vec<String> = vmi.spec.volumes.iter().map(|volume| &volume.name).chain(ours).cloned().collect();

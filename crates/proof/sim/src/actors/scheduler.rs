@@ -6,7 +6,7 @@ use informer::Key;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use machinery::meta::{controller_of, is_deleting, label};
 
-use super::{claims_of, has_ended, node_of};
+use super::{claims_of, has_ended, node_of, storage};
 use crate::engine::{Actor, Sim};
 use crate::hub::lock;
 use crate::kinds::{Object, uid};
@@ -41,8 +41,11 @@ impl Sim {
         let server = &lock(&hub).server;
         for claim in claims_of(pod) {
             let key = Key::new(pod.metadata.namespace.clone().unwrap_or_default(), claim);
-            if server.tables.claims.get(&key).is_none() {
+            let Some(found) = server.tables.claims.get(&key) else {
                 return Err(format!("persistentvolumeclaim {claim:?} not found"));
+            };
+            if self.script.storage {
+                storage::schedulable(found)?;
             }
         }
         if let Some(node) = beside(server, pod) {

@@ -61,12 +61,17 @@ impl Sim {
         };
         for claim in unbound {
             let after = self.some_ms(100, 2_000);
-            self.act_after(after, Actor::Binder, &claim);
+            if let Some(late) = self.delay_of_binding(&claim) {
+                self.act_after(after + late, Actor::Binder, &claim);
+            }
         }
     }
 
     pub(super) fn bind_state_claim(&mut self, at: &Key, uid: &str) {
         let Some(claim) = self.live::<PersistentVolumeClaim>(at, uid) else { return };
+        if self.script.storage && claim.status.is_some() {
+            return; // several Pods use it
+        }
         let mut bound = (*claim).clone();
         let mut status = build::claim(&at.name).status.unwrap_or_default();
         status.access_modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.clone());

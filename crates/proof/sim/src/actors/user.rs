@@ -67,8 +67,12 @@ impl Sim {
                 let count = notes.len().to_string();
                 notes.insert("example.com/note".to_owned(), count);
             })?,
-            Deed::Plug { vm, volume } => plug(server, *vm, *volume)?,
+            Deed::Plug { vm, volume } => plug(server, *vm, *volume, self.claim_to_plug(*vm, *volume))?,
             Deed::Unplug { vm, volume } => unplug(server, *vm, *volume)?,
+            Deed::DeleteClaim { vm, volume } => {
+                let claim = key(&self.claim_to_plug(*vm, *volume).metadata);
+                delete::<PersistentVolumeClaim>(server, &claim, Propagation::Background)?;
+            }
             Deed::DeleteVm { vm } => delete::<VirtualMachine>(server, &at(*vm), Propagation::Background)?,
             Deed::OrphanVm { vm } => delete::<VirtualMachine>(server, &at(*vm), Propagation::Orphan)?,
             Deed::DeleteVmi { vm } => delete::<VirtualMachineInstance>(server, &at(*vm), Propagation::Background)?,
@@ -351,16 +355,16 @@ fn extra_disk(name: &str) -> Disk {
     Disk { name: name.to_owned(), disk: Some(target), ..Disk::default() }
 }
 
-/// Hotplugs a claim: through the VM if there is one, otherwise into the VMI itself.
-fn plug(server: &mut Server, vm: u8, volume: u8) -> Option<()> {
+/// Hotplugs a claim, which is created if it does not exist: through the VM if there is one, otherwise into the VMI itself.
+fn plug(server: &mut Server, vm: u8, volume: u8, claim: PersistentVolumeClaim) -> Option<()> {
     let (key, name) = (at(vm), volume_name(volume));
     let vmi = server.lookup::<VirtualMachineInstance>(&key).filter(|vmi| vmi.is_running())?;
     if is_deleting(&vmi.metadata) || vmi.spec.volumes.iter().any(|volume| volume.name == name) {
         return None;
     }
-    let claim_name = format!("{}-{name}", vm_name(vm));
+    let claim_name = claim.metadata.name.clone().unwrap_or_default();
     if server.lookup::<PersistentVolumeClaim>(&Key::new(NAMESPACE, &claim_name)).is_none() {
-        server.create(USER, build::claim(&claim_name)).ok()?;
+        server.create(USER, claim).ok()?;
     }
     let claim = PersistentVolumeClaimVolumeSource {
         claim_name,

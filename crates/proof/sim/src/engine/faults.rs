@@ -52,6 +52,9 @@ impl Sim {
             | Fault::Pod { .. }
             | Fault::Guest { .. }
             | Fault::Volume { .. }
+            | Fault::Claim { .. }
+            | Fault::Mount { .. }
+            | Fault::Eject { .. }
             | Fault::Journey { .. }
             | Fault::Job { .. } => {}
         }

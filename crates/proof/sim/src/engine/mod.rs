@@ -106,6 +106,12 @@ pub(crate) enum Actor {
     UtilityEnds,
     /// Binds a claim that a Pod uses.
     Binder,
+    /// Releases a deleted claim that no Pod uses.
+    Protector,
+    /// Deletes the volume of a claim that is gone.
+    Reclaimer,
+    /// Unmounts the volumes of a Pod that has ended.
+    Unmounts,
     /// A Job finishes.
     Job,
     /// A finished Job expires.

@@ -137,6 +137,7 @@ invariants!(
     unplug_waits,
     no_gap,
     volume_status,
+    disks,
     attachments_beside,
     one_vmi_step,
     strategies,

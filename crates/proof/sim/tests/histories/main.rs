@@ -81,7 +81,7 @@ fn histories_that_once_broke_hold() {
     for start in [
         7_031_958, 7_035_918, 7_058_731, 7_066_960, 7_094_834, 7_114_567, 7_147_238, 7_150_340, 7_229_456, 7_340_684,
         7_341_409, 7_359_384, 7_370_208, 7_431_654, 7_441_751, 7_449_556, 7_469_443, 7_481_671, 7_481_692, 7_581_617,
-        7_939_185,
+        7_939_185, 7_994_315,
     ] {
         assert_hold(&Campaign { start, ..campaign("mixed", 1, None) });
     }
@@ -109,6 +109,12 @@ fn a_migration_beside_an_exchange_makes_way() {
 #[test]
 fn an_evacuation_that_was_canceled_waits_for_no_quota() {
     assert_hold(&Campaign { start: 364, ..campaign("migrations", 1, None) });
+}
+
+/// Disks are plugged and unplugged while storage is slow, fails, or is somebody else's.
+#[test]
+fn histories_of_disks_hold() {
+    assert_hold(&campaign("storage", share(6_000), None));
 }
 
 /// The seeds are among those that hold without the bug.
@@ -187,6 +193,16 @@ fn a_job_that_is_not_awaited_is_found() {
 }
 
 #[test]
+fn a_predecessor_that_goes_before_its_successor_runs_is_found() {
+    assert_found_in("storage", Plant::ImpatientSwap, &["disks", "no_gap"]);
+}
+
+#[test]
+fn a_disk_that_the_guest_still_has_is_found() {
+    assert_found_in("storage", Plant::EagerEject, &["disks"]);
+}
+
+#[test]
 fn a_source_that_resumes_after_the_target_ran_is_found() {
     assert_found_in(launchers::NAME, Plant::SourceResumes, &["one_guest"]);
 }
@@ -198,7 +214,9 @@ fn a_lost_finish_that_is_taken_for_a_failure_is_found() {
 
 #[test]
 fn a_seed_gives_the_same_history_every_time() {
-    for (profile, seed) in [("storm", 3), ("storm", 12), ("storm", 21), ("migrations", 8), ("between", 5)] {
+    for (profile, seed) in
+        [("storm", 3), ("storm", 12), ("storm", 21), ("migrations", 8), ("between", 5), ("storage", 4)]
+    {
         let script = profile_for(profile, seed).unwrap().script(seed);
         let told = || play(&script, Options { verbose: true, ..Options::default() }).timeline;
         assert_eq!(told(), told(), "seed {seed}");
