@@ -18,8 +18,7 @@ pub fn is_block(vmi: &VirtualMachineInstance, volume: &str) -> bool {
 
 /// Whether a volume comes through an attachment Pod, and may come and go while the guest runs.
 pub fn is_plugged(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
-    volume.source().is_hotpluggable()
-        || status(vmi, &volume.name).is_some_and(|status| status.hotplug_volume.is_some())
+    volume.source().is_hotpluggable() || status(vmi, &volume.name).is_some_and(|status| status.hotplug_volume.is_some())
 }
 
 /// Whether a volume gets another claim by a migration.

@@ -128,7 +128,9 @@ impl Preparer<'_> {
             }
             return match &disk.capacity {
                 Some(capacity) => bytes(capacity).map(Some).map_err(wrong),
-                None => Err(wrong("hostDisk.capacity says how large the image is that DiskOrCreate makes; set it".into())),
+                None => {
+                    Err(wrong("hostDisk.capacity says how large the image is that DiskOrCreate makes; set it".into()))
+                }
             };
         }
         let Some(info) = claims::info(vmi, &volume.name) else { return Ok(None) };
@@ -157,7 +159,9 @@ impl Preparer<'_> {
                 }
                 None => return Err(wanted.trouble(format!("there is no {path}"))),
             },
-            Err(error) => (wanted.read_only(error, || root.open_file(name, OFlags::RDONLY | OFlags::NONBLOCK), path)?, true),
+            Err(error) => {
+                (wanted.read_only(error, || root.open_file(name, OFlags::RDONLY | OFlags::NONBLOCK), path)?, true)
+            }
         };
         let metadata = file.metadata().map_err(wanted.io("look at", &Location::File(path.to_owned())))?;
         if !metadata.is_file() {
@@ -186,7 +190,8 @@ impl Preparer<'_> {
         let free = free(root).map_err(wanted.io("ask for the free space at", &location))?;
         let percent = self.tolerated_shortage_percent;
         let image = disks::image(capacity, free, self.reserved_bytes, percent);
-        let Image { bytes, is_short } = image.map_err(|error| wanted.trouble(format!("cannot make {path}: {error}")))?;
+        let Image { bytes, is_short } =
+            image.map_err(|error| wanted.trouble(format!("cannot make {path}: {error}")))?;
         if bytes == 0 {
             return Err(wanted.trouble(format!("cannot make {path}: its claim has no size yet")));
         }

@@ -171,7 +171,8 @@ mod tests {
                 uncached,
             };
             let observed = Observed { disks: vec![disk("vda"), disk("vdb")], ..Default::default() };
-            let current = Current { name: "ns_vm", status: DomainStatus::Running, memory_bytes: 7, observed: &observed };
+            let current =
+                Current { name: "ns_vm", status: DomainStatus::Running, memory_bytes: 7, observed: &observed };
             let shared_volumes = shared.iter().map(|&name| name.to_owned()).collect();
             let options = MigrationOptions { shared_volumes, ..Default::default() };
             let plan = Plan::new(&options, &current, &Sockets::new(Path::new("/s"), "u"));
