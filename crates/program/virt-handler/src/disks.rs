@@ -215,7 +215,8 @@ mod tests {
         std::fs::write(path("half-made"), "").unwrap();
         std::fs::write(path("linked"), "data").unwrap();
         std::fs::hard_link(path("linked"), path("twice")).unwrap();
-        let give = |name: &str, host: Option<&HostDisk>, may_make: bool| give_image(&root, name, host, may_make).is_ok();
+        let give =
+            |name: &str, host: Option<&HostDisk>, may_make: bool| give_image(&root, name, host, may_make).is_ok();
 
         assert!(give("claim", None, true));
         assert_eq!((owner(&path("claim")), std::fs::read(path("claim")).unwrap()), (OURS, b"data".to_vec()));
