@@ -151,6 +151,7 @@ fn data_and_decisions_depend_on_neither_a_runtime_nor_a_client() {
         "lifecycle",
         "devices",
         "volumeplan",
+        "claims",
     ] {
         assert!(crates[expected].is_pure(), "crate {expected} is not where it belongs");
     }

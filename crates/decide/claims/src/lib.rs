@@ -26,7 +26,7 @@ pub use class::{DEFAULT_CLASS, allows_growth, class_of, default_class, waits_for
 pub use fit::{When, best, reaches};
 pub use grow::{grown, growth_failed};
 pub use provision::{DataSource, complete, data_source, provisioning_failed, provisioning_succeeded};
-pub use read::{Phase, claim_of, claim_phase, handle, volume_name, volume_phase};
+pub use read::{Phase, claim_of, claim_phase, handle, requested, volume_name, volume_phase};
 pub use users::{claims_of, users};
 
 /// The provisioner of this build's volume engine, and the name of its driver.

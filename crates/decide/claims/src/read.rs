@@ -86,6 +86,10 @@ fn amount(quantity: Option<&k8s_openapi::apimachinery::pkg::api::resource::Quant
 }
 
 /// What a claim asks for; nothing if that cannot be read.
+pub fn requested(claim: &PersistentVolumeClaim) -> Quantity {
+    request(claim)
+}
+
 pub(crate) fn request(claim: &PersistentVolumeClaim) -> Quantity {
     let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
     let requests = resources.and_then(|resources| resources.requests.as_ref());

@@ -132,13 +132,18 @@ fn user_roles(system: &System) -> Vec<Value> {
     let namespaced = "pods configmaps secrets services endpoints persistentvolumeclaims serviceaccounts";
     let visible = "pods configmaps services endpoints persistentvolumeclaims serviceaccounts events resourcequotas \
                    limitranges namespaces pods/status";
-    let view = [rule(READ, "core", visible), rule(READ, "policy", "poddisruptionbudgets")];
+    let view = [
+        rule(READ, "core", visible),
+        rule(READ, "policy", "poddisruptionbudgets"),
+        rule(READ, "snapshot.storage.k8s.io", "volumesnapshots"),
+    ];
     let edit = with(
         &view,
         [
             rule(CRUD_PLUS, "core", namespaced),
             rule("create", "core", "pods/eviction"),
             rule(CRUD_PLUS, "policy", "poddisruptionbudgets"),
+            rule(CRUD_PLUS, "snapshot.storage.k8s.io", "volumesnapshots"),
         ],
     );
     let admin = with(&edit, [rule(CRUD_PLUS, "rbac.authorization.k8s.io", "roles rolebindings")]);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota};
 use placement::quota::used;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -31,22 +31,26 @@ impl Keeper {
 
     /// Runs until shutdown.
     pub(crate) async fn run(self, shutdown: CancellationToken) {
-        let (Some(pods), Some(quotas)) =
-            (self.registry.kinds.find("", "pods"), self.registry.kinds.find("", "resourcequotas"))
+        let find = |plural| self.registry.kinds.find("", plural);
+        let (Some(pods), Some(claims), Some(quotas)) =
+            (find("pods"), find("persistentvolumeclaims"), find("resourcequotas"))
         else {
             return;
         };
         let mut pods_changed = self.registry.cache.changes(pods);
+        let mut claims_changed = self.registry.cache.changes(claims);
         let mut quotas_changed = self.registry.cache.changes(quotas);
         loop {
             // Marked as seen before reading: a concurrent change triggers another round.
             pods_changed.mark_unchanged();
+            claims_changed.mark_unchanged();
             quotas_changed.mark_unchanged();
-            let written = self.round(pods, quotas).await;
+            let written = self.round(pods, claims, quotas).await;
             let retry = async { if written { std::future::pending().await } else { tokio::time::sleep(RETRY).await } };
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 changed = pods_changed.changed() => if changed.is_err() { return },
+                changed = claims_changed.changed() => if changed.is_err() { return },
                 changed = quotas_changed.changed() => if changed.is_err() { return },
                 () = retry => {}
             }
@@ -58,11 +62,13 @@ impl Keeper {
     }
 
     /// Updates every status; returns whether all succeeded.
-    async fn round(&self, pods: KindId, quotas: KindId) -> bool {
+    async fn round(&self, pods: KindId, claims: KindId, quotas: KindId) -> bool {
         let mut all = true;
         for object in self.registry.cache.list(quotas, None).objects.iter().filter(|object| !object.deleting) {
             let Ok(quota) = serde_json::from_value::<ResourceQuota>(object.value()) else { continue };
-            let status = status(&quota, &self.registry.objects::<Pod>(pods, &object.name.namespace));
+            let namespace = &object.name.namespace;
+            let (pods, claims) = (self.registry.objects(pods, namespace), self.registry.objects(claims, namespace));
+            let status = status(&quota, &pods, &claims);
             if object.value()["status"] == status {
                 continue;
             }
@@ -87,10 +93,10 @@ impl Registry {
     }
 }
 
-fn status(quota: &ResourceQuota, pods: &[Pod]) -> Value {
+fn status(quota: &ResourceQuota, pods: &[Pod], claims: &[PersistentVolumeClaim]) -> Value {
     let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
     let used: serde_json::Map<String, Value> =
-        used(quota, pods).into_iter().map(|(name, amount)| (name, json!(amount.to_string()))).collect();
+        used(quota, pods, claims).into_iter().map(|(name, amount)| (name, json!(amount.to_string()))).collect();
     let mut status = json!({});
     if let Some(hard) = hard {
         status["hard"] = json!(hard);

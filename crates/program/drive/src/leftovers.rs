@@ -18,8 +18,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Takes a snapshot of processes of this program and of guests, mounts, links, nft tables, cgroups and kept
-    /// namespaces.
+    /// Takes a snapshot of processes of this program and of guests, mounts, loop devices of volumes, links, nft tables,
+    /// cgroups and kept namespaces.
     pub fn take() -> Result<Self> {
         Self::take_one(false)
     }
@@ -46,6 +46,7 @@ impl Snapshot {
             things.insert(format!("nft {line}"));
         }
         cgroups(Path::new("/sys/fs/cgroup"), 3, &mut things);
+        loop_devices(Path::new("/sys/block"), &mut things);
         if with_nodes {
             directories(Path::new(DISKS), &mut things);
         }
@@ -88,6 +89,9 @@ const NODE_PROGRAMS: &[&str] = &[
 const DISKS: &str = "/var/tmp";
 const DISKS_PREFIX: &str = "ferrovirt-cluster-";
 
+/// In the path of every file that a volume engine attaches.
+const POOL_VOLUMES: &str = "/volumes/vol-";
+
 fn is_watched(comm: &str, with_nodes: bool) -> bool {
     PROGRAMS.contains(&comm) || (with_nodes && NODE_PROGRAMS.contains(&comm))
 }
@@ -96,6 +100,16 @@ fn directories(parent: &Path, things: &mut BTreeSet<String>) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(DISKS_PREFIX) {
             things.insert(format!("directory {}", entry.path().display()));
+        }
+    }
+}
+
+/// Loop devices on files of a pool: what nodes have shown Pods as block devices.
+fn loop_devices(blocks: &Path, things: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(blocks).into_iter().flatten().flatten() {
+        let Ok(file) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
+        if file.contains(POOL_VOLUMES) {
+            things.insert(format!("loop device {} on {}", entry.file_name().to_string_lossy(), file.trim()));
         }
     }
 }
@@ -137,6 +151,19 @@ mod tests {
         };
         let left = leftovers(&set(&["mount /", "link lo"]), &set(&["mount /", "link lo", "link n1"]));
         assert_eq!(left, ["link n1"]);
+    }
+
+    #[test]
+    fn loop_devices_of_volumes_are_seen_and_others_are_not() {
+        let blocks = tempfile::tempdir().unwrap();
+        for (name, file) in [("loop1", "/x/pool/volumes/vol-abc/disk.img"), ("loop2", "/x/image"), ("sda", "")] {
+            fs::create_dir_all(blocks.path().join(name).join("loop")).unwrap();
+            fs::write(blocks.path().join(name).join("loop/backing_file"), format!("{file}\n")).unwrap();
+        }
+        let mut things = BTreeSet::new();
+        loop_devices(blocks.path(), &mut things);
+        let expected = "loop device loop1 on /x/pool/volumes/vol-abc/disk.img";
+        assert_eq!(things.into_iter().collect::<Vec<_>>(), [expected]);
     }
 
     #[test]

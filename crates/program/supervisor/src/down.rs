@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use crate::cluster::layout::{DEFAULT_DATA_DIR, Layout};
 use crate::cluster::lock::Lock;
 use crate::cluster::record::Record;
-use crate::cluster::{Cluster, Options, fabric, nodes, preflight};
+use crate::cluster::{Cluster, Options, fabric, nodes, preflight, storage};
 use terminal::Progress;
 use terminal::signals;
 
@@ -28,7 +28,7 @@ pub struct Args {
     /// Kill the guests instead of shutting them down
     #[arg(long)]
     pub force: bool,
-    /// Also delete the data directory: objects, images, certificates
+    /// Also delete the data directory: objects, images, certificates, and all volumes with their data
     #[arg(long)]
     pub purge: bool,
 }
@@ -167,9 +167,10 @@ pub(crate) fn undo(layout: &Layout, progress: &mut Progress) -> Result<()> {
             bail!("cannot remove the Pods of node {}: {}", node.name, all.join("; "));
         }
     }
+    storage::withdraw_all(layout, &record.nodes)?;
     fabric::remove(layout, &record.nodes)?;
     record.supervisor = None;
     record.save(layout)?;
-    progress.done("cluster removed; objects and images stay for the next `up`");
+    progress.done("cluster removed; objects, images and volumes stay for the next `up`");
     Ok(())
 }

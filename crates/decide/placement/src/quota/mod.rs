@@ -1,10 +1,15 @@
-//! ResourceQuotas of a namespace, for Pods: [`exceeded`] checks a new Pod, [`used`] computes a quota's status.
+//! ResourceQuotas of a namespace, for Pods and claims: [`exceeded`] checks a new Pod, [`exceeded_by_claim`] a new or
+//! growing claim, [`used`] computes a quota's status.
 //!
-//! Usage is counted from the Pods themselves on each request, so a stale status admits nothing.
+//! Usage is counted from the objects themselves on each request, so a stale status admits nothing.
+
+mod claims;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceQuota, ScopedResourceSelectorRequirement};
+use k8s_openapi::api::core::v1::{
+    Container, PersistentVolumeClaim, Pod, ResourceQuota, ScopedResourceSelectorRequirement,
+};
 use machinery::pod::has_ended;
 use machinery::quantity::{Format, Quantity};
 
@@ -20,7 +25,7 @@ const MEASURED: [&str; 2] = ["cpu", "memory"];
 
 /// Whether this server counts a resource of this name.
 pub fn is_counted(name: &str) -> bool {
-    COUNTS.contains(&name) || resource(name).is_some()
+    COUNTS.contains(&name) || resource(name).is_some() || claims::is_counted(name)
 }
 
 /// Whether a name refers to requests or limits, and to which resource.
@@ -53,32 +58,58 @@ pub fn exceeded(pod: &Pod, quotas: &[ResourceQuota], pods: &[Pod]) -> Option<Str
         if !unsaid.is_empty() {
             return Some(format!("failed quota: {name}: must specify {}", unsaid.join("; ")));
         }
-        let (asked, used) = (charges(pod, &hard), used(quota, pods));
-        let zero = Quantity::ZERO;
-        let over = |(key, limit): &(&String, &Quantity)| {
-            let more = asked.get(*key).copied().unwrap_or(zero);
-            more > zero && used.get(*key).copied().unwrap_or(zero) + more > **limit
-        };
-        let over: Vec<&String> = hard.iter().filter(over).map(|(key, _)| key).collect();
-        if over.is_empty() {
-            return None;
-        }
-        let told = |amounts: &Charges| {
-            let one = |key: &&String| format!("{key}={}", amounts.get(*key).copied().unwrap_or(zero));
-            over.iter().map(one).collect::<Vec<_>>().join(",")
-        };
-        let (asked, used, hard) = (told(&asked), told(&used), told(&hard));
-        Some(format!("exceeded quota: {name}, requested: {asked}, used: {used}, limited: {hard}"))
+        over(name, &hard, &charges(pod, &hard), &used(quota, pods, &[]))
     })
 }
 
-/// How much of a quota the Pods of a namespace use.
-pub fn used(quota: &ResourceQuota, pods: &[Pod]) -> Charges {
+/// Why a claim exceeds a quota: a new one, or one that has grown. `claims` are the existing ones of the namespace.
+pub fn exceeded_by_claim(
+    claim: &PersistentVolumeClaim,
+    quotas: &[ResourceQuota],
+    others: &[PersistentVolumeClaim],
+) -> Option<String> {
+    let mut quotas: Vec<&ResourceQuota> = quotas.iter().filter(|quota| claims::applies(quota)).collect();
+    quotas.sort_by_key(|quota| &quota.metadata.name);
+    let others: Vec<PersistentVolumeClaim> =
+        others.iter().filter(|other| other.metadata.name != claim.metadata.name).cloned().collect();
+    quotas.into_iter().find_map(|quota| {
+        let hard = hard(quota);
+        let used = used(quota, &[], &others);
+        over(quota.metadata.name.as_deref().unwrap_or_default(), &hard, &claims::charges(claim, &hard), &used)
+    })
+}
+
+/// What does not fit into a quota, in Kubernetes' wording.
+fn over(name: &str, hard: &Charges, asked: &Charges, used: &Charges) -> Option<String> {
+    let zero = Quantity::ZERO;
+    let exceeds = |(key, limit): &(&String, &Quantity)| {
+        let more = asked.get(*key).copied().unwrap_or(zero);
+        more > zero && used.get(*key).copied().unwrap_or(zero) + more > **limit
+    };
+    let over: Vec<&String> = hard.iter().filter(exceeds).map(|(key, _)| key).collect();
+    if over.is_empty() {
+        return None;
+    }
+    let told = |amounts: &Charges| {
+        let one = |key: &&String| format!("{key}={}", amounts.get(*key).copied().unwrap_or(zero));
+        over.iter().map(one).collect::<Vec<_>>().join(",")
+    };
+    let (asked, used, hard) = (told(asked), told(used), told(hard));
+    Some(format!("exceeded quota: {name}, requested: {asked}, used: {used}, limited: {hard}"))
+}
+
+/// How much of a quota the Pods and claims of a namespace use.
+pub fn used(quota: &ResourceQuota, pods: &[Pod], claims: &[PersistentVolumeClaim]) -> Charges {
     let hard = hard(quota);
     let start = |key: &String| (key.clone(), Quantity::new(0, hard.get(key).map_or(Format::DecimalSi, |q| q.format())));
     let mut used: Charges = hard.keys().filter(|key| is_counted(key)).map(start).collect();
     for pod in pods.iter().filter(|pod| applies(quota, pod)) {
         for (key, amount) in charges(pod, &hard) {
+            *used.entry(key).or_default() += amount;
+        }
+    }
+    for claim in claims.iter().filter(|_| claims::applies(quota)) {
+        for (key, amount) in claims::charges(claim, &hard) {
             *used.entry(key).or_default() += amount;
         }
     }

@@ -54,7 +54,7 @@ fn the_first_quota_by_name_that_is_exceeded_speaks() {
 fn pods_that_have_ended_count_only_as_objects() {
     let pods = [pod(json!({"requests": {"memory": "1Gi"}}), "Succeeded"), launcher("300Mi")];
     let quota = quota("q", json!({"hard": {"pods": "9", "count/pods": "9", "memory": "9Gi"}}));
-    let used: Vec<String> = used(&quota, &pods).iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+    let used: Vec<String> = used(&quota, &pods, &[]).iter().map(|(name, amount)| format!("{name}={amount}")).collect();
     assert_eq!(used, ["count/pods=2", "memory=300Mi", "pods=1"]);
 }
 
@@ -84,4 +84,60 @@ fn a_scope_limits_whom_a_quota_speaks_of() {
         let said = exceeded(&best_effort, std::slice::from_ref(&quota), &[]);
         assert_eq!(said.is_some(), refused, "{:?}", quota.spec);
     }
+}
+
+fn claim(name: &str, class: &str, size: &str) -> PersistentVolumeClaim {
+    let spec = json!({"storageClassName": class, "resources": {"requests": {"storage": size}}});
+    serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+}
+
+#[test]
+fn a_claim_beyond_a_quota_is_refused_in_kubernetes_words() {
+    let claims = [claim("a", "local", "3Gi"), claim("b", "other", "1Gi")];
+    let none: Option<&str> = None;
+    let table = [
+        (json!({"requests.storage": "6Gi", "persistentvolumeclaims": "3", "pods": "0"}), none),
+        (
+            json!({"requests.storage": "5Gi"}),
+            Some(
+                "exceeded quota: q, requested: requests.storage=2Gi, used: requests.storage=4Gi, limited: requests.storage=5Gi",
+            ),
+        ),
+        (
+            json!({"count/persistentvolumeclaims": "2"}),
+            Some(
+                "exceeded quota: q, requested: count/persistentvolumeclaims=1, used: count/persistentvolumeclaims=2, \
+                 limited: count/persistentvolumeclaims=2",
+            ),
+        ),
+        (json!({"local.storageclass.storage.k8s.io/requests.storage": "5Gi"}), none),
+        (json!({"other.storageclass.storage.k8s.io/persistentvolumeclaims": "1"}), none),
+        (
+            json!({"local.storageclass.storage.k8s.io/persistentvolumeclaims": "1"}),
+            Some(
+                "exceeded quota: q, requested: local.storageclass.storage.k8s.io/persistentvolumeclaims=1, used: \
+                 local.storageclass.storage.k8s.io/persistentvolumeclaims=1, limited: \
+                 local.storageclass.storage.k8s.io/persistentvolumeclaims=1",
+            ),
+        ),
+    ];
+    for (hard, expected) in table {
+        let quotas = [quota("q", json!({"hard": hard}))];
+        assert_eq!(exceeded_by_claim(&claim("c", "local", "2Gi"), &quotas, &claims).as_deref(), expected, "{hard}");
+    }
+    let quotas = [quota("q", json!({"hard": {"requests.storage": "5Gi"}}))];
+    assert_eq!(
+        exceeded_by_claim(&claim("a", "local", "4Gi"), &quotas, &claims),
+        None,
+        "its old size is no longer used"
+    );
+    assert!(exceeded_by_claim(&claim("a", "local", "5Gi"), &quotas, &claims).is_some());
+    let scoped = [quota("q", json!({"hard": {"persistentvolumeclaims": "0"}, "scopes": ["BestEffort"]}))];
+    assert_eq!(exceeded_by_claim(&claim("c", "local", "2Gi"), &scoped, &claims), None, "it is about Pods");
+    let used: Vec<String> =
+        used(&quota("q", json!({"hard": {"requests.storage": "9Gi", "persistentvolumeclaims": "9"}})), &[], &claims)
+            .iter()
+            .map(|(name, amount)| format!("{name}={amount}"))
+            .collect();
+    assert_eq!(used, ["persistentvolumeclaims=2", "requests.storage=4Gi"]);
 }

@@ -35,8 +35,8 @@ impl Strategy for Quotas {
     fn warnings(&self, object: &Value) -> Vec<String> {
         let hard = at(object, "spec.hard").as_object().into_iter().flatten().map(|(name, _)| name);
         let ignored = hard.filter(|name| !quota::is_counted(name));
-        let ignored =
-            ignored.map(|name| format!("this server keeps quotas for Pods only: spec.hard[{name}] has no effect"));
+        let ignored = ignored
+            .map(|name| format!("this server keeps quotas for Pods and claims only: spec.hard[{name}] has no effect"));
         let expressions = list_at(object, "spec.scopeSelector.matchExpressions").iter();
         let scopes = list_at(object, "spec.scopes").iter().filter_map(Value::as_str);
         let scopes = scopes.chain(expressions.map(|expression| text_at(expression, "scopeName")));

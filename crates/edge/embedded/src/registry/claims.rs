@@ -34,13 +34,15 @@ impl Registry {
         }
     }
 
+    /// Whether an update lets a claim ask for more.
+    pub(super) fn grows(&self, kind: KindId, part: Part, claim: &Value, old: &Value) -> bool {
+        let size = |claim| at(claim, SIZE).as_str().unwrap_or_default().parse::<Quantity>().unwrap_or(Quantity::ZERO);
+        part == Part::Main && self.is_claim(kind) && size(claim) > size(old)
+    }
+
     /// A claim grows only if its class can grow volumes.
     pub(super) fn check_growth(&self, kind: KindId, part: Part, claim: &Value, old: &Value) -> Result<(), ApiError> {
-        if part != Part::Main || !self.is_claim(kind) {
-            return Ok(());
-        }
-        let size = |claim| at(claim, SIZE).as_str().unwrap_or_default().parse::<Quantity>().unwrap_or(Quantity::ZERO);
-        if size(claim) <= size(old) {
+        if !self.grows(kind, part, claim, old) {
             return Ok(());
         }
         let (name, definition) = (text_at(claim, "metadata.name"), self.kinds.definition(kind));

@@ -1,6 +1,6 @@
 //! Creation.
 
-use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota};
 use placement::quota;
 use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
@@ -14,6 +14,8 @@ use crate::views::Served;
 
 /// Number of attempts at a generated name before a conflict is reported.
 const GENERATED_NAMES: usize = 8;
+
+const CLAIMS: &str = "persistentvolumeclaims";
 
 impl Registry {
     /// Creates an object; `namespace` is that of the path, empty for a cluster-scoped kind.
@@ -106,20 +108,28 @@ impl Registry {
         Ok(object)
     }
 
-    /// Whether a new Pod fits into the quotas of its namespace. While the guard is held, no other Pod is added to a
-    /// namespace with quotas: two Pods that fit individually need not fit together.
-    async fn check_quota(&self, key: &Key, object: &Value) -> Result<Option<MutexGuard<'_, ()>>, ApiError> {
-        let (pods, quotas) = (self.kinds.find("", "pods"), self.kinds.find("", "resourcequotas"));
+    /// Whether a new Pod or claim fits into the quotas of its namespace. While the guard is held, no other one is added to
+    /// a namespace with quotas: two that fit individually need not fit together.
+    pub(super) async fn check_quota(&self, key: &Key, object: &Value) -> Result<Option<MutexGuard<'_, ()>>, ApiError> {
+        let is = |plural| self.kinds.find("", plural) == Some(key.kind);
         let namespace = &key.name.namespace;
-        let (true, Some(quotas)) = (pods == Some(key.kind), quotas) else { return Ok(None) };
+        let Some(quotas) = self.kinds.find("", "resourcequotas").filter(|_| is("pods") || is(CLAIMS)) else {
+            return Ok(None);
+        };
         if self.cache.list(quotas, Some(namespace)).objects.is_empty() {
             return Ok(None);
         }
         let turn = self.quota_turn.lock().await;
         let quotas: Vec<ResourceQuota> = self.objects(quotas, namespace);
-        let unreadable = |error: serde_json::Error| ApiError::Internal(format!("a Pod cannot be read: {error}"));
-        let pod: Pod = serde_json::from_value(object.clone()).map_err(unreadable)?;
-        match quota::exceeded(&pod, &quotas, &self.objects(key.kind, namespace)) {
+        let unreadable = |error: serde_json::Error| ApiError::Internal(format!("an object cannot be read: {error}"));
+        let exceeded = if is(CLAIMS) {
+            let claim: PersistentVolumeClaim = serde_json::from_value(object.clone()).map_err(unreadable)?;
+            quota::exceeded_by_claim(&claim, &quotas, &self.objects(key.kind, namespace))
+        } else {
+            let pod: Pod = serde_json::from_value(object.clone()).map_err(unreadable)?;
+            quota::exceeded(&pod, &quotas, &self.objects(key.kind, namespace))
+        };
+        match exceeded {
             Some(why) => Err(ApiError::forbidden(self.kinds.definition(key.kind), &key.name.name, why)),
             None => Ok(Some(turn)),
         }

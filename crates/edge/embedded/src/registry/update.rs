@@ -109,6 +109,10 @@ impl Registry {
             if cx.dry_run {
                 return Ok(Outcome::DryRun(object));
             }
+            let _turn = match self.grows(key.kind, part, &object, &old) {
+                true => self.check_quota(&key, &object).await?,
+                false => None,
+            };
             let released = is_released(self.kinds.strategy(key.kind), &object).then(|| object.clone());
             match self.write_version(&key, &current, object).await {
                 Err(SubmitError::Conflict { exists: true }) if wanted.unconditional => {}

@@ -8,4 +8,5 @@ mod kinds;
 mod kubectl;
 mod scheduling;
 mod semantics;
+mod storage;
 mod watching;

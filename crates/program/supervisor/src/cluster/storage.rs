@@ -10,10 +10,11 @@ use api::volumesnapshot::VolumeSnapshotClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
-use volumeplan::{NodeName, Reach};
+use volumeplan::{NodeName, PoolId as _, Reach};
 use volumes::{Config, Engine};
 
 use super::layout::Layout;
+use super::record::NodeRecord;
 
 /// The supervisor's name among the users of the pool. It publishes nothing, so no node's name can be in its way.
 const OWN_NAME: &str = "supervisor";
@@ -34,6 +35,29 @@ pub fn open(layout: &Layout) -> Result<Arc<Engine>> {
     let engine =
         Engine::open(config).with_context(|| format!("cannot open the pool of volumes at {}", pool.display()))?;
     Ok(Arc::new(engine))
+}
+
+/// Takes all volumes away from nodes whose Pods are gone: mounts and loop devices that a crash has left. Their data stays.
+pub fn withdraw_all(layout: &Layout, nodes: &[NodeRecord]) -> Result<()> {
+    if !layout.pool().exists() {
+        return Ok(());
+    }
+    for node in nodes {
+        // Opening it as the node undoes what the node was interrupted in.
+        let engine = Engine::open(engine_config(layout, &node.name, &layout.pods(&node.name))?);
+        let engine =
+            engine.with_context(|| format!("cannot open the pool of volumes at {}", layout.pool().display()))?;
+        let volumes = engine.list_volumes(0, "").context("cannot list the volumes of the pool")?.entries;
+        for volume in volumes {
+            let (_, users) = engine.volume(volume.id.as_str()).context("cannot read a volume of the pool")?;
+            for left in users.publications.iter().filter(|publication| publication.node.as_str() == node.name) {
+                engine
+                    .unpublish(volume.id.as_str(), &left.target)
+                    .with_context(|| format!("cannot take volume {} away from {}", volume.id, left.target))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Volumes hold what guests have written: only root may look.
@@ -132,6 +156,8 @@ fn snapshot_class(default: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use volumeplan::{Access, AccessMode, Capability, Parameters, Publish, Range, Requirement, create};
+
     use super::*;
 
     #[test]
@@ -144,6 +170,54 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         assert_eq!(std::fs::metadata(layout.pool()).unwrap().permissions().mode() & 0o777, 0o700);
         open(&layout).unwrap();
+    }
+
+    #[test]
+    fn what_a_crash_has_left_of_volumes_on_nodes_is_taken_away_and_the_data_stays() {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("skipped: mounts and loop devices need root");
+        }
+        std::thread::spawn(|| {
+            hostfs::ns::unshare(hostfs::ns::Kinds::NEWNS | hostfs::ns::Kinds::FS).unwrap();
+            hostfs::mounts::make_private_recursive("/").unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            let layout = Layout::new(dir.path());
+            let node = NodeRecord::new(1);
+            let pods = layout.pods(&node.name);
+            std::fs::create_dir_all(&pods).unwrap();
+            open(&layout).unwrap();
+            let engine = Engine::open(engine_config(&layout, &node.name, &pods).unwrap()).unwrap();
+            let capability = Capability { access: Some(Access::Block), mode: Some(AccessMode::SingleNodeMultiWriter) };
+            let volume = engine
+                .create_volume(&create::Request {
+                    name: "v".to_owned(),
+                    range: Range { required: 1 << 20, limit: 0 },
+                    capabilities: vec![capability.clone()],
+                    parameters: Parameters::default(),
+                    from: None,
+                    topology: Requirement::default(),
+                })
+                .unwrap();
+            let target = pods.join("device").to_str().unwrap().to_owned();
+            engine
+                .publish(volume.id.as_str(), &Publish { target: target.clone(), read_only: false, capability })
+                .unwrap();
+            drop(engine); // the node is killed
+            let devices = || {
+                let all = std::fs::read_dir("/sys/block").unwrap().flatten();
+                let backing =
+                    all.filter_map(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+                backing.filter(|file| file.contains(volume.id.as_str())).count()
+            };
+            assert_eq!(devices(), 1);
+            withdraw_all(&layout, std::slice::from_ref(&node)).unwrap();
+            withdraw_all(&layout, &[node]).unwrap();
+            assert_eq!(devices(), 0);
+            assert!(!std::path::Path::new(&target).exists());
+            assert!(open(&layout).unwrap().volume(volume.id.as_str()).unwrap().1.publications.is_empty());
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

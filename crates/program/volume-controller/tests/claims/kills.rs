@@ -1,7 +1,7 @@
 //! The controller is killed in the middle of each step of the engine, and started again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -11,16 +11,24 @@ use volumes::{Steps, Unwatched};
 
 use crate::lab::Lab;
 
-/// Ends the engine's request at a step, with what it holds, as the end of the process would.
+/// Ends the engine's request at a step, with what it holds, as the end of the process would. What is done while the pool is
+/// opened does not count.
 struct EndAt {
     step: usize,
+    armed: AtomicBool,
     seen: AtomicUsize,
     ended: Notify,
 }
 
+impl EndAt {
+    fn new(step: usize) -> Arc<Self> {
+        Arc::new(Self { step, armed: AtomicBool::new(false), seen: AtomicUsize::new(0), ended: Notify::new() })
+    }
+}
+
 impl Steps for EndAt {
     fn before(&self, step: &'static str) {
-        if self.seen.fetch_add(1, Ordering::Relaxed) + 1 == self.step {
+        if self.armed.load(Ordering::Relaxed) && self.seen.fetch_add(1, Ordering::Relaxed) + 1 == self.step {
             self.ended.notify_one();
             panic!("ended before: {step}");
         }
@@ -59,8 +67,9 @@ async fn bound(lab: &Lab, claim: &str) {
 async fn whatever_it_is_killed_in_the_story_goes_on_and_nothing_is_left() {
     let mut lab = Lab::start().await;
     lab.kill();
-    let count = Arc::new(EndAt { step: 0, seen: AtomicUsize::new(0), ended: Notify::new() });
+    let count = EndAt::new(0);
     lab.reopen(count.clone());
+    count.armed.store(true, Ordering::Relaxed);
     lab.run().await;
     story(&lab, 0).await;
     lab.nothing_left().await;
@@ -69,8 +78,9 @@ async fn whatever_it_is_killed_in_the_story_goes_on_and_nothing_is_left() {
     assert!(steps > 20, "the story has {steps} steps");
     // The engine's own tests end it at every step; here every third one is enough.
     for step in (1..=steps).step_by(3) {
-        let end = Arc::new(EndAt { step, seen: AtomicUsize::new(0), ended: Notify::new() });
+        let end = EndAt::new(step);
         lab.reopen(end.clone());
+        end.armed.store(true, Ordering::Relaxed);
         lab.run().await;
         let told = tokio::select! {
             () = story(&lab, step) => None,
@@ -94,6 +104,8 @@ async fn finish(lab: &Lab, number: usize) {
         if lab.claims().get_opt(name).await.unwrap().is_some_and(|claim| claim.metadata.deletion_timestamp.is_none()) {
             bound(lab, name).await;
         }
+    }
+    for name in [&claim, &clone] {
         let _ = lab.claims().delete(name, &DeleteParams::default()).await; // it may be gone
     }
     if lab.snapshots().get_opt(&snapshot).await.unwrap().is_some() {
