@@ -133,7 +133,7 @@ fn claims_as_files_and_devices_and_what_lies_over_them() {
     let seen = Observed::parse(&xml).unwrap();
     let sources: Vec<_> = seen.disks.iter().map(|disk| (disk.source.as_str(), disk.uncached)).collect();
     assert_eq!(sources[..2], [("/var/run/kubevirt-private/vmi-disks/root/disk.img", true), ("/dev/device", true)]);
-    assert_eq!(seen.disks[4].uncached, false);
+    assert!(!seen.disks[4].uncached);
 }
 
 /// A guest can write the header of any format to its disk: nothing may ever look at it.

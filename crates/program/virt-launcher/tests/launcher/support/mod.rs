@@ -390,8 +390,8 @@ impl Serial {
     /// The last number that was printed after this word.
     pub(crate) fn last(&self, word: &str) -> u64 {
         let text = self.text();
-        let numbers = text.lines().filter_map(|line| line.trim().strip_prefix(word)?.trim().parse().ok());
-        numbers.last().unwrap_or_default()
+        let mut numbers = text.lines().filter_map(|line| line.trim().strip_prefix(word)?.trim().parse().ok());
+        numbers.next_back().unwrap_or_default()
     }
 
     pub(crate) fn wait_for(&self, expected: &str) {
