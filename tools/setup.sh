@@ -84,6 +84,8 @@ virsh libvirt-clients
 xmllint libxml2-utils
 isoinfo genisoimage
 mkfs.xfs xfsprogs
+xz xz-utils
+zstd zstd
 kubectl kubernetes-client
 mmdebstrap mmdebstrap
 strip binutils

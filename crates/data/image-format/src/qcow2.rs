@@ -84,7 +84,7 @@ pub(crate) fn open<C: Content>(head: &[u8], content: &mut C) -> Result<Header, E
         return damaged("the size of its clusters is none");
     }
     let cluster = 1u64 << cluster_bits;
-    if (version == 3 && header_length < V3 as u64) || header_length > cluster || header_length % 8 != 0 {
+    if (version == 3 && header_length < V3 as u64) || header_length > cluster || !header_length.is_multiple_of(8) {
         return damaged("the length of its header is none");
     }
     if refcount_order > 6 {
@@ -109,7 +109,7 @@ pub(crate) fn open<C: Content>(head: &[u8], content: &mut C) -> Result<Header, E
     if l1_used > l1_size {
         return damaged("its first table is too small for the disk");
     }
-    if l1_at % cluster != 0 || l1_at == 0 {
+    if !l1_at.is_multiple_of(cluster) || l1_at == 0 {
         return damaged("its first table is not where a table can be");
     }
     let header = Header { size, cluster_bits, extended_l2, l1_at, l1_used };
@@ -156,7 +156,7 @@ fn l1<C: Content>(
         if at == 0 {
             return Ok(());
         }
-        if at % header.cluster() != 0 || at >= length {
+        if !at.is_multiple_of(header.cluster()) || at >= length {
             return Err(Error::Damaged("its first table names places outside of the image"));
         }
         each(at)
@@ -189,7 +189,7 @@ fn l2<C: Content>(header: &Header, content: &mut C, at: u64) -> Result<(), Error
         }
         let start = entry & OFFSET;
         match start {
-            _ if start % cluster != 0 => Err(Error::Damaged("its second tables have entries that are none")),
+            _ if !start.is_multiple_of(cluster) => Err(Error::Damaged("its second tables have entries that are none")),
             _ if start != 0 && start >= length => Err(Error::Damaged(OUTSIDE)),
             _ => Ok(()),
         }

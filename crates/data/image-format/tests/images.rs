@@ -21,8 +21,8 @@ fn qcow2(change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     put(&mut image, 40, &(CLUSTER as u64).to_be_bytes());
     put(&mut image, 96, &4u32.to_be_bytes());
     put(&mut image, 100, &104u32.to_be_bytes());
-    put(&mut image, CLUSTER, &(1 << 63 | 2 * CLUSTER as u64).to_be_bytes());
-    put(&mut image, 2 * CLUSTER, &(1 << 63 | 3 * CLUSTER as u64).to_be_bytes());
+    put(&mut image, CLUSTER, &((1 << 63) | (2 * CLUSTER as u64)).to_be_bytes());
+    put(&mut image, 2 * CLUSTER, &((1 << 63) | (3 * CLUSTER as u64)).to_be_bytes());
     change(&mut image);
     image
 }
@@ -115,7 +115,9 @@ fn a_qcow2_with_absurd_numbers_is_refused() {
         }),
         ("a cluster beyond the end", |image| image[2 * CLUSTER + 3] = 0xff),
         ("a cluster off a cluster", |image| image[2 * CLUSTER + 6] = 2),
-        ("a compressed cluster beyond the end", |image| put(image, 2 * CLUSTER, &(1u64 << 62 | 1 << 40).to_be_bytes())),
+        ("a compressed cluster beyond the end", |image| {
+            put(image, 2 * CLUSTER, &((1u64 << 62) | (1 << 40)).to_be_bytes())
+        }),
         ("half of it", |image| image.truncate(3 * CLUSTER)),
         ("the magic and nothing else", |image| image.truncate(4)),
     ];

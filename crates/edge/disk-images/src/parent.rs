@@ -31,6 +31,8 @@ pub struct Worker {
     // Its end tells the worker to end.
     lifeline: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
+    /// The part of a line that has come.
+    line: Vec<u8>,
     ended: bool,
 }
 
@@ -61,27 +63,29 @@ impl Worker {
         let lines = BufReader::new(child.stdout.take().ok_or_else(missing)?);
         lifeline.write_all(&text).await?;
         lifeline.flush().await?;
-        Ok(Worker { child, lifeline: Some(lifeline), lines, ended: false })
+        Ok(Worker { child, lifeline: Some(lifeline), lines, line: Vec::new(), ended: false })
     }
 
-    /// The next event; `None` after the last one. A worker that ends without a last word has failed.
+    /// The next event; `None` after the last one. A worker that ends without a last word has failed. Nothing is lost if the
+    /// future is dropped and made again.
     pub async fn next_event(&mut self) -> Option<Event> {
-        while !self.ended {
-            let mut line = Vec::new();
-            let read = (&mut self.lines).take(LINE_MAX).read_until(b'\n', &mut line).await;
-            let said = match read {
-                Ok(0) => Err("it ended".to_owned()),
-                Ok(_) => serde_json::from_slice::<Event>(&line).map_err(|err| format!("it said something odd: {err}")),
-                Err(err) => Err(format!("its output cannot be read: {err}")),
-            };
-            let event = match said {
-                Ok(event) => event,
-                Err(how) => self.lost(how).await,
-            };
-            self.ended = event.is_last();
-            return Some(event);
+        if self.ended {
+            return None;
         }
-        None
+        let room = LINE_MAX.saturating_sub(self.line.len() as u64);
+        let read = (&mut self.lines).take(room).read_until(b'\n', &mut self.line).await;
+        let line = std::mem::take(&mut self.line);
+        let said = match read {
+            Ok(0) => Err("it ended".to_owned()),
+            Ok(_) => serde_json::from_slice::<Event>(&line).map_err(|err| format!("it said something odd: {err}")),
+            Err(err) => Err(format!("its output cannot be read: {err}")),
+        };
+        let event = match said {
+            Ok(event) => event,
+            Err(how) => self.lost(how).await,
+        };
+        self.ended = event.is_last();
+        Some(event)
     }
 
     async fn lost(&mut self, how: String) -> Event {

@@ -82,7 +82,7 @@ pub(crate) fn unpack(stream: impl Read, into: BorrowedFd<'_>, limit: u64) -> Res
 
 /// Removes what an earlier attempt has left.
 pub(crate) fn clear(dir: BorrowedFd<'_>) -> io::Result<()> {
-    let here = hostfs::beneath::descriptor_path(&dir);
+    let here = hostfs::beneath::descriptor_path(dir);
     for entry in std::fs::read_dir(&here)? {
         let entry = entry?;
         if entry.file_name() == KEPT {

@@ -92,6 +92,7 @@ fn fill(job: &Job, prepared: &Prepared, flags: Flags) -> Result<u64, Failure> {
         Some(Says::Convert { format, virtual_size }) => {
             let format = format_named(&format).filter(|_| virtual_size <= job.size);
             let (format, scratch) = format.zip(scratch).ok_or_else(|| Failure::machine("the fetching stage lied"))?;
+            prepared.make_room(virtual_size).map_err(|err| Failure::of_target("cannot make room", &err))?;
             convert(job, prepared, &scratch, format, patience)?;
             Ok(virtual_size)
         }

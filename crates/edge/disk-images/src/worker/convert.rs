@@ -60,7 +60,9 @@ pub(super) fn main(mut flags: Flags) -> io::Result<()> {
     }
     command.arg(format!("json:{from}"));
     command.args(["--target-image-opts"]);
-    command.arg(format!("driver=raw,file.driver=file,file.filename=/proc/self/fd/{}", target.as_raw_fd()));
+    let device = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&target)?.st_mode).is_block_device();
+    let driver = if device { "host_device" } else { "file" };
+    command.arg(format!("driver=raw,file.driver={driver},file.filename=/proc/self/fd/{}", target.as_raw_fd()));
     command.env_clear().env("PATH", "/usr/bin:/bin:/usr/local/bin").env("MALLOC_ARENA_MAX", "2").env("LC_ALL", "C");
     Err(command.exec())
 }

@@ -90,14 +90,13 @@ impl Flags {
             };
             let value = args.next().and_then(|value| value.into_string().ok()).ok_or_else(bad)?;
             let descriptor = || -> io::Result<OwnedFd> {
-                let number: RawFd = value.parse().map_err(|_| bad())?;
-                // SAFETY: whoever started this process gave it the descriptor, and it is taken once.
-                let fd = match number {
-                    3.. if rustix::io::fcntl_getfd(unsafe { rustix::fd::BorrowedFd::borrow_raw(number) }).is_ok() => unsafe {
-                        OwnedFd::from_raw_fd(number)
-                    },
-                    _ => return Err(bad()),
-                };
+                let number: RawFd = value.parse().ok().filter(|number| *number > 2).ok_or_else(bad)?;
+                // SAFETY: no memory is involved; a number that is no descriptor is an error.
+                if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+                    return Err(bad());
+                }
+                // SAFETY: it is open: whoever started this process gave it the descriptor, and it is taken once.
+                let fd = unsafe { OwnedFd::from_raw_fd(number) };
                 rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
                 Ok(fd)
             };

@@ -102,6 +102,14 @@ impl Prepared {
         }
     }
 
+    /// Makes room for a disk that takes more than its share of a file system.
+    pub(super) fn make_room(&self, size: u64) -> io::Result<()> {
+        match self {
+            Prepared::Disk { file, usable, .. } if size > *usable => Ok(rustix::fs::ftruncate(file, size)?),
+            Prepared::Disk { .. } | Prepared::Raw { .. } | Prepared::Archive { .. } => Ok(()),
+        }
+    }
+
     /// Whether what is not written to reads as zeros.
     pub(super) fn zeros(&self) -> bool {
         !matches!(self, Prepared::Raw { zeros: false, .. })

@@ -8,6 +8,8 @@ pub(crate) const TESTS: Tests = &[
     ("every_format_gives_the_same_disk_on_a_block_volume", every_format_gives_the_same_disk_on_a_block_volume),
     ("what_was_on_a_block_volume_is_gone", what_was_on_a_block_volume_is_gone),
     ("a_preallocated_disk_takes_its_space", a_preallocated_disk_takes_its_space),
+    ("a_file_system_keeps_its_share_unless_the_disk_needs_it", a_file_system_keeps_its_share_unless_the_disk_needs_it),
+    ("a_block_device_is_filled", a_block_device_is_filled),
     ("an_archive_fills_a_file_system", an_archive_fills_a_file_system),
 ];
 
@@ -96,6 +98,41 @@ fn a_preallocated_disk_takes_its_space() {
         assert!(claim.allocated() >= 8 * MIB, "{}", claim.allocated());
         claim.assert_holds(&disk(MIB), "preallocated");
     }
+}
+
+fn a_file_system_keeps_its_share_unless_the_disk_needs_it() {
+    for (size, expected) in [(2 * MIB, 6 * MIB), (7 * MIB, 7 * MIB)] {
+        for image in [disk(size), converted(&disk(size), "qcow2", &[])] {
+            let server = Server::start(move |_| Answer::of(image.clone()));
+            let claim = Claim::directory();
+            let mut job = claim.job(http(server.url("/")), 8 * MIB);
+            job.filesystem_overhead = 0.3;
+            assert_eq!(claim.run(&job, None).done().virtual_size, expected);
+            assert_eq!(std::fs::metadata(claim.disk()).unwrap().len(), expected);
+            claim.assert_holds(&disk(size), "within the share");
+        }
+    }
+}
+
+fn a_block_device_is_filled() {
+    let file = Claim::file(8 * MIB);
+    let device = run("losetup", &["--find", "--show", text(&file.path())]);
+    let device = String::from_utf8(device).unwrap().trim().to_owned();
+    let claim = Claim::device(&device);
+    for image in [disk(6 * MIB), converted(&disk(6 * MIB), "qcow2", &[])] {
+        let server = Server::start(move |_| Answer::of(image.clone()));
+        let outcome = claim.import(http(server.url("/")), 8 * MIB);
+        let held = std::panic::catch_unwind(|| {
+            assert_eq!(outcome.done().virtual_size, 8 * MIB);
+            run("blockdev", &["--flushbufs", &device]);
+            file.assert_holds(&disk(6 * MIB), "behind the device");
+        });
+        if let Err(panicked) = held {
+            run("losetup", &["--detach", &device]);
+            std::panic::resume_unwind(panicked);
+        }
+    }
+    run("losetup", &["--detach", &device]);
 }
 
 fn an_archive_fills_a_file_system() {

@@ -39,6 +39,13 @@ impl Claim {
         claim.with_scratch()
     }
 
+    /// A block claim that is a device already.
+    pub(crate) fn device(device: &str) -> Self {
+        let claim = Claim { dir: TempDir::new().unwrap(), kind: Target::Block {} };
+        std::os::unix::fs::symlink(device, claim.path()).unwrap();
+        claim.with_scratch()
+    }
+
     fn with_scratch(self) -> Self {
         std::fs::create_dir(self.scratch()).unwrap();
         self

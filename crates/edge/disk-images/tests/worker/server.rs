@@ -2,10 +2,11 @@
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// A request: its path, and its headers in lower case.
@@ -109,7 +110,7 @@ impl Server {
     }
 
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -149,7 +150,7 @@ fn answer(mut stream: impl Read + Write, handler: &Handler, asked: &Mutex<Vec<As
         }
     }
     let request = Asked { path, headers };
-    asked.lock().unwrap().push(request.clone());
+    asked.lock().push(request.clone());
     let answer = handler(&request);
     let mut head = format!("HTTP/1.1 {} X\r\nConnection: close\r\n", answer.status);
     for (name, value) in &answer.headers {
