@@ -97,15 +97,36 @@ fn take_built(workspace: &Path) -> Result<Programs> {
     let built = std::env::var_os("FERROVIRT_BIN").map(PathBuf::from);
     strip(&built.unwrap_or_else(|| target_folder(workspace).join("debug/ferrovirt")), &programs.ferrovirt)?;
     for (name, program) in [("container-disk", &programs.container_disk), ("virt-tail", &programs.virt_tail)] {
+        compile(&workspace.join("crates/program").join(name).join("src"), name, program)?;
+    }
+    Ok(programs)
+}
+
+/// Compiles a static program that consists of `main.rs` and, if it is there, the library beside it.
+fn compile(sources: &Path, name: &str, program: &Path) -> Result<()> {
+    let rustc = |arguments: &mut dyn FnMut(&mut Command)| -> Result<()> {
         let mut rustc = Command::new("rustc");
-        rustc.args(["--edition", "2024", "-C", "target-feature=+crt-static", "-C", "strip=symbols", "-o"]).arg(program);
-        rustc.arg(workspace.join("crates/program").join(name).join("src/main.rs"));
+        rustc.args(["--edition", "2024", "-C", "target-feature=+crt-static"]);
+        arguments(&mut rustc);
         let status = rustc.status().context("cannot run rustc")?;
         if !status.success() {
             bail!("rustc could not build {name} ({status}); `tools/setup.sh test` installs what it needs");
         }
+        Ok(())
+    };
+    let (library, krate) = (sources.join("lib.rs"), name.replace('-', "_"));
+    let compiled = program.with_file_name(format!("lib{krate}.rlib"));
+    if library.exists() {
+        rustc(&mut |rustc| {
+            rustc.args(["--crate-type", "rlib", "--crate-name", &krate, "-o"]).arg(&compiled).arg(&library);
+        })?;
     }
-    Ok(programs)
+    rustc(&mut |rustc| {
+        rustc.args(["-C", "strip=symbols", "-o"]).arg(program).arg(sources.join("main.rs"));
+        if library.exists() {
+            rustc.arg("--extern").arg(format!("{krate}={}", compiled.display()));
+        }
+    })
 }
 
 /// Removes symbols and debug information from a copy, unless that has been done.
