@@ -70,7 +70,7 @@ pub(crate) const DOMAIN_AGENT_COMMAND: Procedure =
 
 /// Messages the daemon sends for registered events.
 pub(crate) const EVENT_CALLBACK_LIFECYCLE: u32 = 318;
-pub(crate) const EVENT_CALLBACK_DEVICE_REMOVED: u32 = 332;
+pub(crate) const EVENT_CALLBACK_DEVICE_REMOVED: u32 = 333;
 pub(crate) const EVENT_CALLBACK_AGENT_LIFECYCLE: u32 = 348;
 pub(crate) const EVENT_CALLBACK_DEVICE_REMOVAL_FAILED: u32 = 367;
 /// Event numbers to register for (`VIR_DOMAIN_EVENT_ID_*`).

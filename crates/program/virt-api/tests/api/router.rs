@@ -234,7 +234,11 @@ async fn what_the_build_cannot_do_is_told_apart_from_what_never_was() {
 
 #[tokio::test]
 async fn a_volume_is_plugged_into_a_machine_by_its_template_or_the_reason_is_told() {
-    let machine = || Cluster::default().vm(json!({ "template": { "spec": { "domain": {} } } }), json!({}));
+    let none = json!({ "apiVersion": "kubevirt.io/v1", "kind": "KubeVirtList", "metadata": {}, "items": [] });
+    let machine = || {
+        let cluster = Cluster::default().object("/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts", none.clone());
+        cluster.vm(json!({ "template": { "spec": { "domain": {} } } }), json!({}))
+    };
     let add = json!({
         "name": "data", "disk": { "disk": { "bus": "scsi" } },
         "volumeSource": { "persistentVolumeClaim": { "claimName": "claim" } },

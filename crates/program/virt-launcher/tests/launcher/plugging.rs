@@ -90,11 +90,10 @@ fn come_and_go(launcher: &Launcher) {
     // Several at once, on files and on a device, on both buses.
     let device = crate::disks::LoopDevice::new(launcher.run_dir("device-file"), 4 << 20);
     let plugged = launcher.run_dir("kubevirt/hotplug-disks");
-    launcher.run(&format!(
-        "mknod -m 600 {0} {1}; chown 107:107 {0}",
-        plugged.join("second").display(),
-        device.numbers()
-    ));
+    let node = plugged.join("second");
+    let made = std::process::Command::new("mknod").arg(&node).args(device.numbers().split(' ')).status().unwrap();
+    assert!(made.success());
+    std::os::unix::fs::chown(&node, Some(107), Some(107)).unwrap();
     image(launcher, "late", 2 << 20);
     image(launcher, "third", 3 << 20);
     add(&mut vmi, "second", Some("scsi"), "Block");
