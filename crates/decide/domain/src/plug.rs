@@ -17,18 +17,27 @@ use crate::xml::{self, Alias, Empty};
 /// A change to a running domain, as XML for libvirt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DiskChange {
-    Attach { volume: String, xml: String },
-    Detach { volume: String, xml: String },
+    Attach {
+        volume: String,
+        xml: String,
+    },
+    Detach {
+        volume: String,
+        xml: String,
+    },
     /// A drive gets another medium, or none.
-    Medium { volume: String, xml: String },
+    Medium {
+        volume: String,
+        xml: String,
+    },
 }
 
 impl DiskChange {
     pub fn volume(&self) -> &str {
         match self {
-            DiskChange::Attach { volume, .. } | DiskChange::Detach { volume, .. } | DiskChange::Medium { volume, .. } => {
-                volume
-            }
+            DiskChange::Attach { volume, .. }
+            | DiskChange::Detach { volume, .. }
+            | DiskChange::Medium { volume, .. } => volume,
         }
     }
 }
@@ -41,7 +50,8 @@ pub fn disk_changes(
     live: &str,
 ) -> Result<(Vec<DiskChange>, Vec<Error>), Error> {
     let live: Domain = quick_xml::de::from_str(live).map_err(|error| Error::Xml(error.to_string()))?;
-    let live = Live { disks: live.devices.disk.into_iter().map(LiveDisk::from).collect(), plugged: &facts.paths.plugged };
+    let live =
+        Live { disks: live.devices.disk.into_iter().map(LiveDisk::from).collect(), plugged: &facts.paths.plugged };
     let targets = live.disks.iter().map(|disk| (disk.name.clone(), disk.target.clone()));
     let facts = HostFacts { targets: targets.collect(), ..facts.clone() };
     let mut units: BTreeSet<u32> = live.disks.iter().filter_map(|disk| disk.unit).collect();
@@ -374,7 +384,11 @@ mod tests {
         ] {
             let vmi = vmi(spec);
             let (changes, errors) = disk_changes(&vmi, &facts(&vmi, mounted), &live(drive, has)).unwrap();
-            assert_eq!((words(&changes), errors), (expected.iter().map(ToString::to_string).collect(), vec![]), "{name}");
+            assert_eq!(
+                (words(&changes), errors),
+                (expected.iter().map(ToString::to_string).collect(), vec![]),
+                "{name}"
+            );
         }
     }
 

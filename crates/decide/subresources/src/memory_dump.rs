@@ -143,7 +143,8 @@ fn is_enabled(config: &ClusterConfig) -> Result<(), Refusal> {
     if config.feature_gate("HotplugVolumes") || config.feature_gate("DeclarativeHotplugVolumes") {
         return Ok(());
     }
-    let why = "Unable to dump memory because neither HotplugVolumes nor DeclarativeHotplugVolumes feature gate is enabled.";
+    let why =
+        "Unable to dump memory because neither HotplugVolumes nor DeclarativeHotplugVolumes feature gate is enabled.";
     Err(Refusal::bad_request(why))
 }
 

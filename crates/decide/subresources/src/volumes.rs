@@ -116,9 +116,7 @@ impl VolumeChange {
             VolumeChange::Add(_) => "Add",
             VolumeChange::Remove(_) => "Remove",
         };
-        let why = format!(
-            "Unable to {act} Volume because neither {REQUESTED} nor {DECLARED} feature gate is enabled."
-        );
+        let why = format!("Unable to {act} Volume because neither {REQUESTED} nor {DECLARED} feature gate is enabled.");
         Err(Refusal::bad_request(why))
     }
 
@@ -224,7 +222,8 @@ fn addable(spec: &VirtualMachineInstanceSpec, options: &AddVolumeOptions) -> Res
 /// The volume to remove, by its own name or that of its source.
 fn removable<'a>(spec: &'a VirtualMachineInstanceSpec, name: &str) -> Result<&'a Volume, String> {
     let by_name = spec.volumes.iter().find(|volume| volume.name == name);
-    let by_source = || spec.volumes.iter().find(|volume| volume.is_claim() && volume.source().claim_name() == Some(name));
+    let by_source =
+        || spec.volumes.iter().find(|volume| volume.is_claim() && volume.source().claim_name() == Some(name));
     let volume = by_name.or_else(by_source);
     let volume = volume.ok_or_else(|| format!("Unable to remove volume [{name}] because it does not exist"))?;
     match volume.source().is_hotpluggable() {
@@ -242,7 +241,8 @@ fn changed(
     new: &VirtualMachineInstanceSpec,
 ) -> Patch {
     let mut patch = at_version(metadata);
-    let at = |rest: &[&'static str]| -> Vec<String> { spec.iter().chain(rest).map(|name| (*name).to_owned()).collect() };
+    let at =
+        |rest: &[&'static str]| -> Vec<String> { spec.iter().chain(rest).map(|name| (*name).to_owned()).collect() };
     let mut set = |path: Vec<String>, value: Value| {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         patch.set(&path, value);

@@ -16,8 +16,8 @@ use launcher_rpc::Error as RpcError;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use vmstate::{
-    Action, Endpoint, Failure, IoRetry, LauncherView, Mount, Mounted, Network, PodAddresses, Proxy, Sent, Told, Trouble,
-    Vmi, Volumes, World, claim, decide,
+    Action, Endpoint, Failure, IoRetry, LauncherView, Mount, Mounted, Network, PodAddresses, Proxy, Sent, Told,
+    Trouble, Vmi, Volumes, World, claim, decide,
 };
 
 use crate::agents::Node;
@@ -440,8 +440,7 @@ impl Agent {
         let process = launcher.report().process.ok_or(VolumeError::LauncherGone)?;
         let claim = self.claim(&mount.claim).await?;
         let options = self.sync_options(None);
-        let space =
-            Space { reserved: options.reserved_bytes, tolerated_percent: options.tolerated_shortage_percent };
+        let space = Space { reserved: options.reserved_bytes, tolerated_percent: options.tolerated_shortage_percent };
         let (pods, records, wanted) = (self.node.pods.clone(), self.node.records.clone(), mount.clone());
         let opened = blocking(move || volumes::open(&pods, &wanted, &claim, space, records.scratch())).await?;
         let mut record = opened.record.clone();
@@ -474,8 +473,7 @@ impl Agent {
 
     /// Which PersistentVolume a claim is bound to.
     async fn claim(&self, name: &str) -> Result<Claim, VolumeError> {
-        let claims: Api<PersistentVolumeClaim> =
-            Api::namespaced(self.node.client.clone(), &self.record.namespace);
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.node.client.clone(), &self.record.namespace);
         let unreadable = |source| VolumeError::Claim { claim: name.to_owned(), source: Box::new(source) };
         let found = timeout(API_TIMEOUT, claims.get_opt(name)).await;
         let found = found.unwrap_or_else(|error| Err(kube::Error::Service(error.into()))).map_err(unreadable)?;
@@ -524,7 +522,10 @@ impl Agent {
             let given = self.node.tasks.spawn_blocking(move || devices::give(process)).await;
             given.map_err(|err| transient(&err))?.map_err(|err| transient(&err))?;
         }
-        let disks = { let vmi = vmi.clone(); move || disks::give(process, &vmi) };
+        let disks = {
+            let vmi = vmi.clone();
+            move || disks::give(process, &vmi)
+        };
         let given = self.node.tasks.spawn_blocking(disks).await;
         given.map_err(|err| transient(&err))?.map_err(|err| transient(&err))?;
         let configure = move || network::configure(&records, &pod_uid, &vmi, process);

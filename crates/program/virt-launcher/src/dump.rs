@@ -22,9 +22,10 @@ const MARK: &str = "memory.dump";
 pub(crate) fn is_known(state: &StateStore, volume: &str, file: &str) -> Result<bool, Error> {
     match state.get().memory_dump {
         Some(dump) if (dump.volume.as_str(), dump.file.as_str()) == (volume, file) => Ok(true),
-        Some(dump) if dump.ended_at.is_none() => {
-            Err(Error::WrongState(format!("the memory dump to {} on volume {} is not complete", dump.file, dump.volume)))
-        }
+        Some(dump) if dump.ended_at.is_none() => Err(Error::WrongState(format!(
+            "the memory dump to {} on volume {} is not complete",
+            dump.file, dump.volume
+        ))),
         _ => Ok(false),
     }
 }
@@ -43,7 +44,8 @@ pub(crate) fn begin(
         return Err(Error::WrongState(format!("{volume:?} and {file:?} do not name a memory dump")));
     }
     let directory = format!("{plugged}/{volume}");
-    remove_older(&directory).map_err(|source| Error::System { action: format!("make space in {directory}"), source })?;
+    remove_older(&directory)
+        .map_err(|source| Error::System { action: format!("make space in {directory}"), source })?;
     let (path, started_at) = (format!("{directory}/{file}"), Timestamp::now());
     let begun = MemoryDump { volume, file, started_at, ended_at: None, failure: None };
     state.update(|state| state.memory_dump = Some(begun));

@@ -210,7 +210,8 @@ fn device(disk: &Given, known: &DiskFacts, field: &str) -> Result<Device, Error>
     // QEMU does not open for writing what cannot be written to.
     let only_read = known.storage.as_ref().is_some_and(|storage| storage.readonly);
     if only_read && !readonly && bus == "sata" {
-        let detail = "the volume can only be read, and a disk on sata cannot be read-only; use virtio or scsi, or a cdrom";
+        let detail =
+            "the volume can only be read, and a disk on sata cannot be read-only; use virtio or scsi, or a cdrom";
         return Err(Error::invalid(format!("{field}.{device}.bus"), detail));
     }
     Ok(Device { device, bus, readonly: readonly || only_read })

@@ -15,7 +15,8 @@ fn claim(over: Value) -> PersistentVolumeClaim {
 }
 
 fn running(over: Value) -> api::v1::VirtualMachineInstance {
-    let mut base = json!({ "spec": { "domain": { "memory": { "guest": "512Mi" } } }, "status": { "phase": "Running" } });
+    let mut base =
+        json!({ "spec": { "domain": { "memory": { "guest": "512Mi" } } }, "status": { "phase": "Running" } });
     merge(&mut base, over);
     vmi(base)
 }
@@ -73,7 +74,8 @@ fn a_claim_that_cannot_take_the_dump_is_refused() {
 
 #[test]
 fn the_dump_needs_the_guests_memory_whichever_field_says_it() {
-    let overhead = serde_json::from_value(json!({ "global": "0", "storageClass": { "slow": "0.5" } })).expect("settings");
+    let overhead =
+        serde_json::from_value(json!({ "global": "0", "storageClass": { "slow": "0.5" } })).expect("settings");
     let requested = json!({ "spec": { "domain": { "resources": { "requests": { "memory": "1Gi" } } } } });
     let bytes = |over: Value, class: &str| dump_claim_bytes(&running(over), Some(&overhead), class);
     assert_eq!(bytes(json!({}), "fast"), 612 << 20);
@@ -86,7 +88,8 @@ fn the_dump_needs_the_guests_memory_whichever_field_says_it() {
 fn a_claim_is_taken_away_once() {
     let config = ClusterConfig::default();
     assert_eq!(refused(remove_dump(&vm(json!({})), &config)).0, 409);
-    let Step::VmStatus(patch) = remove_dump(&with(json!({ "claimName": "c", "phase": "Completed" })), &config).expect("a step")
+    let Step::VmStatus(patch) =
+        remove_dump(&with(json!({ "claimName": "c", "phase": "Completed" })), &config).expect("a step")
     else {
         panic!()
     };

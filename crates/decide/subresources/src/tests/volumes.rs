@@ -44,7 +44,8 @@ fn instance(over: Value) -> VirtualMachineInstance {
 }
 
 fn adding(name: &str, source: Value) -> VolumeChange {
-    let body = json!({ "name": name, "disk": { "name": "ignored", "disk": { "bus": "scsi" } }, "volumeSource": source });
+    let body =
+        json!({ "name": name, "disk": { "name": "ignored", "disk": { "bus": "scsi" } }, "volumeSource": source });
     VolumeChange::add(body.to_string().as_bytes()).expect("a request")
 }
 
@@ -183,7 +184,10 @@ fn an_instance_of_a_machine_follows_the_machine() {
         assert_eq!(names(&applied(&vmi, &patch)["spec"]["volumes"]), ["root", "data", "new"]);
     }
     let scheduled = instance(json!({ "status": { "phase": "Scheduled" } }));
-    assert_eq!(code(change.of_instance(&scheduled, &declared())), (409, code(change.of_instance(&scheduled, &declared())).1));
+    assert_eq!(
+        code(change.of_instance(&scheduled, &declared())),
+        (409, code(change.of_instance(&scheduled, &declared())).1)
+    );
 }
 
 #[test]

@@ -97,13 +97,7 @@ impl Server {
         })
     }
 
-    async fn send(
-        &self,
-        namespace: &str,
-        name: &str,
-        step: &Step,
-        dry_run: bool,
-    ) -> Result<(), (Kind, kube::Error)> {
+    async fn send(&self, namespace: &str, name: &str, step: &Step, dry_run: bool) -> Result<(), (Kind, kube::Error)> {
         let params = PatchParams { dry_run, ..PatchParams::default() };
         let (kind, written) = match step {
             Step::Vm(patch) => {
