@@ -321,6 +321,10 @@ impl Transfers {
     /// Begins an upload into a claim that is ready for one.
     pub(crate) async fn upload(&self, key: &Key) -> Result<Session, Busy> {
         let turn = self.shared.turns.clone().try_acquire_owned().map_err(|_| Busy::Full)?;
+        let (sink, content) = pipe_pair().map_err(|error| {
+            tracing::error!(%key, %error, "an upload cannot begin");
+            Busy::Machine
+        })?;
         let (running, stop) = {
             let mut entries = self.shared.entries.lock();
             let entry = entries.get_mut(key).ok_or(Busy::NotReady)?;
@@ -337,14 +341,7 @@ impl Transfers {
             (self.shared.running(key, entry.run, task, holder), entry.stop.clone())
         };
         running.turn.lock().replace(turn);
-        match running.take_upload(stop) {
-            Ok(session) => Ok(session),
-            Err((running, error)) => {
-                tracing::error!(%key, %error, "an upload cannot begin");
-                running.upload_failed(format!("an upload cannot begin: {error}"));
-                Err(Busy::Machine)
-            }
-        }
+        Ok(running.take_upload(sink, content, stop))
     }
 }
 
@@ -522,11 +519,7 @@ impl Running {
     }
 
     /// Begins to take an upload.
-    fn take_upload(self, stop: CancellationToken) -> Result<Session, (Self, std::io::Error)> {
-        let (sink, content) = match pipe_pair() {
-            Ok(pair) => pair,
-            Err(error) => return Err((self, error)),
-        };
+    fn take_upload(self, sink: pipe::Sender, content: OwnedFd, stop: CancellationToken) -> Session {
         let (state, receiver) = watch::channel(Upload::Taking);
         // Ends the upload, but not what follows on it.
         let abort = stop.child_token();
@@ -551,7 +544,7 @@ impl Running {
         if let Some(entry) = shared.entries.lock().get_mut(&key).filter(|entry| entry.run == run) {
             entry.running = Some(handle);
         }
-        Ok(Session { sink, state: receiver, abort })
+        Session { sink, state: receiver, abort }
     }
 
     /// Runs a worker on an upload. Says whether space was allocated, or why it failed and whether for lack of room.

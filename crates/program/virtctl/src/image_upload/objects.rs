@@ -128,8 +128,8 @@ pub(crate) fn stand(dv: &DataVolume, force_bind: bool) -> Stand {
             "cannot upload to DataVolume in {phase} phase, make sure the PVC is Bound, or use force-bind flag",
         )),
         Some(Failed) => {
-            let said = status.conditions.iter().filter_map(|condition| condition.message.clone());
-            let said = said.filter(|message| !message.is_empty()).last().unwrap_or_default();
+            let mut said = status.conditions.iter().filter_map(|condition| condition.message.clone());
+            let said = said.rfind(|message| !message.is_empty()).unwrap_or_default();
             Stand::Stuck(format!("DataVolume {} has failed: {said}", dv.metadata.name.as_deref().unwrap_or_default()))
         }
         _ => Stand::NotYet,
