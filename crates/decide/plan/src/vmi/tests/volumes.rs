@@ -108,5 +108,8 @@ fn what_lies_under_an_ephemeral_disk_is_waited_for_and_described_like_a_disk() {
     let statuses = new.status.unwrap().volume_status;
     let known = statuses.iter().find(|status| status.name == "data").unwrap();
     let info = known.persistent_volume_claim_info.as_ref().unwrap();
-    assert_eq!((info.claim_name.as_deref(), info.access_modes.as_slice()), (Some("base"), &["ReadWriteOnce".to_owned()][..]));
+    assert_eq!(
+        (info.claim_name.as_deref(), info.access_modes.as_slice()),
+        (Some("base"), &["ReadWriteOnce".to_owned()][..])
+    );
 }
