@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use api::config::ClusterConfig;
-use api::v1::{VirtualMachineInstance, VolumePhase};
+use api::v1::VirtualMachineInstance;
 use api::{annotations, labels};
 use k8s_openapi::api::core::v1::{
     Affinity, Container, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinity,
@@ -48,7 +48,8 @@ impl Attachment {
 
 /// The Pod that mounts all hot-plugged volumes on the launcher's node.
 ///
-/// Volumes that have already reached the guest are listed, so that the node keeps them, but not mounted again.
+/// Also those that have already reached the guest: the kubelet gives a volume back that no container of any Pod mounts, and
+/// the storage could then be given to another node while the guest writes to it.
 pub fn attachment_pod(
     vmi: &VirtualMachineInstance,
     launcher: &Pod,
@@ -56,15 +57,10 @@ pub fn attachment_pod(
     config: &ClusterConfig,
     ctx: &Context,
 ) -> Result<Pod, Error> {
-    let reached = |name: &str| {
-        let statuses = vmi.status.iter().flat_map(|status| &status.volume_status);
-        let mut plugged = statuses.filter(|status| status.name == name && status.hotplug_volume.is_some());
-        plugged.any(|status| matches!(status.phase, Some(VolumePhase::Ready | VolumePhase::MountedToPod)))
-    };
-    attach(vmi, launcher, volumes, config, ctx, &reached)
+    attach(vmi, launcher, volumes, config, ctx)
 }
 
-/// The attachment Pod for a migration's target Pod: no volume has reached the guest there yet.
+/// The attachment Pod for a migration's target Pod.
 pub fn migration_attachment_pod(
     vmi: &VirtualMachineInstance,
     target: &Pod,
@@ -72,7 +68,7 @@ pub fn migration_attachment_pod(
     config: &ClusterConfig,
     ctx: &Context,
 ) -> Result<Pod, Error> {
-    let mut pod = attach(vmi, target, volumes, config, ctx, &|_| false)?;
+    let mut pod = attach(vmi, target, volumes, config, ctx)?;
     let copy =
         |from: &Option<BTreeMap<String, String>>, key: &str| Some((key.to_owned(), from.as_ref()?.get(key)?.clone()));
     let label = copy(&target.metadata.labels, labels::MIGRATION_JOB_UID);
@@ -88,7 +84,6 @@ fn attach(
     attachments: &[Attachment],
     config: &ClusterConfig,
     ctx: &Context,
-    reached: &dyn Fn(&str) -> bool,
 ) -> Result<Pod, Error> {
     let node = launcher.spec.as_ref().and_then(|spec| spec.node_name.clone()).ok_or(Error::Missing("spec.nodeName"))?;
     // By its name alone: an embedded node has it in a directory of its own.
@@ -104,7 +99,7 @@ fn attach(
         if claim.block {
             let device_path = format!("{SCRATCH_PATH}/{volume}/{}", claim.uid);
             container.volume_devices.get_or_insert_default().push(VolumeDevice { name: volume.clone(), device_path });
-        } else if !reached(volume) {
+        } else {
             container.volume_mounts.get_or_insert_default().push(mount(volume, &format!("/{volume}")));
         }
         seed.push_str(&format!("/{volume}={name}"));

@@ -138,6 +138,11 @@ pub const ROWS: &[Row] = &[
         when: ALWAYS,
     },
     Row {
+        keys: &["attachment value ours spec.containers.hotplug-disk.volumeMounts*"],
+        reason: "The kubelet gives a volume back that no container mounts, while the guest still writes to it.",
+        when: ALWAYS,
+    },
+    Row {
         keys: &["attachment value both spec.containers.hotplug-disk.command*"],
         reason: "The program is found by its name and started without a shell: an embedded node has it elsewhere.",
         when: ALWAYS,

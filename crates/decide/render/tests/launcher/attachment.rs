@@ -78,7 +78,7 @@ fn a_receiver_takes_the_label_of_its_source() {
 }
 
 #[test]
-fn beside_a_migrations_target_nothing_has_reached_the_guest_yet() {
+fn a_volume_that_the_guest_has_is_mounted_as_well_so_that_the_node_keeps_it() {
     let ready = json!([{ "name": "a", "target": "sda", "hotplugVolume": {}, "phase": "Ready" }]);
     let vmi = vmi(json!({ "status": { "selinuxContext": "none", "volumeStatus": ready } }));
     let target = launcher(json!({ "metadata": {
@@ -89,7 +89,7 @@ fn beside_a_migrations_target_nothing_has_reached_the_guest_yet() {
         |pod: &Pod| pod.spec.as_ref().map_or(0, |spec| spec.containers[0].volume_mounts.iter().flatten().count());
     let here = attachment_pod(&vmi, &target, &[of("a")], &Default::default(), &context()).expect("a Pod");
     let there = migration_attachment_pod(&vmi, &target, &[of("a")], &Default::default(), &context()).expect("a Pod");
-    assert_eq!((mounts(&here), mounts(&there)), (1, 2));
+    assert_eq!((mounts(&here), mounts(&there)), (2, 2));
     assert_eq!(there.metadata.labels.expect("labels")["kubevirt.io/migrationJobUID"], "m");
     assert_eq!(there.metadata.annotations.expect("annotations")["kubevirt.io/migrationJobName"], "move");
 }
