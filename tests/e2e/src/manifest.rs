@@ -37,6 +37,13 @@ impl Manifest {
         }))
     }
 
+    /// Boots from its first disk, which is added with the methods below.
+    pub fn boots_from_disk(name: &str, run_strategy: &str) -> Self {
+        let mut manifest = Self::vm(name, run_strategy);
+        manifest.template()["domain"]["firmware"] = json!({});
+        manifest
+    }
+
     /// More words on the guest kernel's command line.
     pub fn kernel_args(mut self, more: &str) -> Self {
         let args = &mut self.template()["domain"]["firmware"]["kernelBoot"]["kernelArgs"];
@@ -93,7 +100,18 @@ impl Manifest {
         self.disk("image", json!({"containerDisk": image}))
     }
 
-    fn disk(mut self, name: &str, source: Value) -> Self {
+    /// A disk on a claim.
+    pub fn claim(self, name: &str, claim: &str) -> Self {
+        self.disk(name, json!({"persistentVolumeClaim": {"claimName": claim}}))
+    }
+
+    /// A disk on the claim of a DataVolume.
+    pub fn data_volume(self, name: &str, volume: &str) -> Self {
+        self.disk(name, json!({"dataVolume": {"name": volume}}))
+    }
+
+    /// A virtio disk on any volume.
+    pub fn disk(mut self, name: &str, source: Value) -> Self {
         let mut volume = source;
         volume["name"] = json!(name);
         let spec = self.template();

@@ -5,6 +5,7 @@
 //!
 //! The same scenarios run on an embedded cluster and, with `FERROVIRT_E2E_SHAPE=kubernetes`, on a real Kubernetes cluster.
 
+mod disks;
 mod faults;
 mod guests;
 mod installed;
@@ -34,7 +35,7 @@ type Lane = (&'static str, fn() -> Vec<Trial>);
 /// Lanes can run side by side, each in a process of its own with `FERROVIRT_E2E_LANE`: they share neither a cluster nor
 /// the name of a guest nor a setting of the machine. Those that look at the whole machine, or
 /// have nodes with kubelets, must run alone.
-const LANES: [Lane; 8] = [
+const LANES: [Lane; 9] = [
     ("moves", migrations::trials),
     ("drains", migrations::departures),
     ("guests", || {
@@ -42,6 +43,7 @@ const LANES: [Lane; 8] = [
         let on_kubernetes = [installed::trials(), networks::trials()];
         anywhere.into_iter().chain(on_kubernetes).flatten().collect()
     }),
+    ("disks", disks::trials),
     ("struck", migrations::struck),
     ("killed", faults::struck),
     ("alone", lifecycle::trials),
