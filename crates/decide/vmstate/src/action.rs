@@ -14,6 +14,10 @@ pub enum Action {
     SyncDomain {
         because: &'static str,
     },
+    /// Have the launcher grow disks that are smaller than their claims, to this size together.
+    GrowDisks {
+        bytes: u64,
+    },
     /// Mount volumes in the launcher's Pod: each by itself, so this does not fail as a whole.
     MountVolumes(Vec<Mount>),
     /// The opposite, by the volumes' names.
@@ -122,7 +126,7 @@ impl Action {
     pub fn kind(&self) -> Option<ActionKind> {
         match self {
             Action::ConfigureNetwork => Some(ActionKind::ConfigureNetwork),
-            Action::SyncDomain { .. } => Some(ActionKind::SyncDomain),
+            Action::SyncDomain { .. } | Action::GrowDisks { .. } => Some(ActionKind::SyncDomain),
             Action::MountVolumes(_) => Some(ActionKind::MountVolumes),
             Action::UnmountVolumes(_) => Some(ActionKind::UnmountVolumes),
             Action::SyncVolumes { .. } => Some(ActionKind::SyncVolumes),

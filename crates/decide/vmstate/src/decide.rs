@@ -293,13 +293,14 @@ fn keep(w: &World<'_>, vmi: &VirtualMachineInstance, state: &LauncherState, doma
 }
 
 fn grow(w: &World<'_>, vmi: &VirtualMachineInstance, domain: &DomainState) -> Vec<Action> {
-    if !w.expand_disks || domain.status != DomainStatus::Running || !growth::is_due(vmi, domain) {
+    if !w.expand_disks || domain.status != DomainStatus::Running {
         return Vec::new();
     }
-    let because = "the claim of a disk is larger than the disk";
-    match w.sent.sync.and_then(|at| growth::AGAIN.checked_sub(since(at, w.now))).filter(|left| !left.is_zero()) {
-        Some(delay) => vec![Action::RequeueAfter { delay, because }],
-        None => vec![Action::SyncDomain { because }],
+    let Some(bytes) = growth::due(vmi, domain) else { return Vec::new() };
+    let tried = w.sent.growth.filter(|(_, tried)| *tried == bytes).map(|(at, _)| at);
+    match tried.and_then(|at| growth::AGAIN.checked_sub(since(at, w.now))).filter(|left| !left.is_zero()) {
+        Some(delay) => vec![Action::RequeueAfter { delay, because: "the claim of a disk is larger than the disk" }],
+        None => vec![Action::GrowDisks { bytes }],
     }
 }
 

@@ -6,13 +6,13 @@ use api::v1::{PersistentVolumeClaimInfo, VirtualMachineInstance};
 use launcher_contract::types::{DomainDisk, DomainState};
 use machinery::quantity::Quantity;
 
-/// How long after a sync that was to grow a disk it is tried again: the node may be late to see the growth, or have no
-/// space for it.
+/// How long after a sync that was to grow disks to these sizes it is tried again: the node may be late to see the growth, or have
+/// no space for it.
 pub(crate) const AGAIN: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
-/// Whether the launcher may be able to grow a disk of the guest.
-pub(crate) fn is_due(vmi: &VirtualMachineInstance, domain: &DomainState) -> bool {
+/// The size that all disks together should have which are smaller than their claims, if there are any.
+pub(crate) fn due(vmi: &VirtualMachineInstance, domain: &DomainState) -> Option<u64> {
     let statuses = vmi.status.iter().flat_map(|status| &status.volume_status);
     let claims = statuses.filter_map(|status| Some((&status.name, status.persistent_volume_claim_info.as_ref()?)));
     // The claim of a volume that is about to move is not the one that its disk is on.
@@ -20,19 +20,22 @@ pub(crate) fn is_due(vmi: &VirtualMachineInstance, domain: &DomainState) -> bool
         let mut moved = vmi.status.iter().flat_map(|status| &status.migrated_volumes);
         moved.any(|moved| moved.volume_name == name)
     };
-    let mut claims =
+    let claims =
         claims.filter(|(name, _)| !moves(name) && vmi.spec.volumes.iter().any(|v| v.name == **name && v.is_claim()));
-    claims.any(|(name, info)| {
-        domain.disks.iter().find(|disk| disk.alias == *name).is_some_and(|disk| is_smaller(disk, info))
-    })
+    let wanted = claims.filter_map(|(name, info)| {
+        let disk = domain.disks.iter().find(|disk| disk.alias == *name)?;
+        larger(disk, info)
+    });
+    wanted.reduce(u64::saturating_add)
 }
 
-fn is_smaller(disk: &DomainDisk, info: &PersistentVolumeClaimInfo) -> bool {
+/// The size that a disk should have, if that is more than it has.
+fn larger(disk: &DomainDisk, info: &PersistentVolumeClaimInfo) -> Option<u64> {
     let capacity = info.capacity.get("storage").and_then(|amount| Quantity::try_from(amount).ok());
     let capacity = capacity.and_then(|amount| u64::try_from(amount.value()).ok()).unwrap_or_default();
     let usable = match info.volume_mode.as_deref() {
         Some("Block") => capacity,
         _ => launcher_contract::disks::usable(capacity, info.filesystem_overhead.as_deref()),
     };
-    disk.capacity > 0 && disk.capacity / MIB < usable / MIB
+    (disk.capacity > 0 && disk.capacity / MIB < usable / MIB).then_some(usable)
 }

@@ -12,7 +12,7 @@
 //!  launcher not ready ──► ConfigureNetwork ──► SyncDomain ──► domain runs ──► phase Running
 //!        │ 3 min                  │ fails           │ impossible      │
 //!        │                        │                 │                 ├─ paused on an IO error: SyncDomain resumes it
-//!        │                        │                 │                 ├─ a claim has grown: SyncDomain grows its disk
+//!        │                        │                 │                 ├─ a claim has grown: GrowDisks
 //!        │                        │                 │                 ├─ VMI deleted or gone, Pod stopping: Shutdown
 //!        │                        │                 │                 │     every 5 s until the grace period is over,
 //!        │                        │                 │                 │     then Kill

@@ -39,6 +39,8 @@ pub struct World<'a> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
     pub sync: Option<Timestamp>,
+    /// When disks were to grow, and to which size together.
+    pub growth: Option<(Timestamp, u64)>,
     pub shutdown: Option<Timestamp>,
     pub kill: Option<Timestamp>,
     pub delete: Option<Timestamp>,

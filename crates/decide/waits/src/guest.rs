@@ -180,10 +180,13 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 /// Why a container does not run yet, unless it is just starting.
 fn waiting_container(container: &ContainerStatus) -> Option<String> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
-    let reason =
-        waiting.reason.as_deref().filter(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
+    let reason = waiting.reason.as_deref()?;
     let message = waiting.message.as_deref().filter(|message| !message.is_empty());
+    let just_starting = matches!(reason, "ContainerCreating" | "PodInitializing");
     Some(match message {
+        // A node of ours says here what the Pod's volumes wait for.
+        Some(message) if just_starting => format!("container {}: {message}", container.name),
+        None if just_starting => return None,
         Some(message) => format!("container {}: {reason}: {message}", container.name),
         None => format!("container {}: {reason}", container.name),
     })
@@ -338,6 +341,18 @@ mod tests {
                 json!({"phase": "Pending", "containerStatuses": [{"name": "compute", "image": "", "imageID": "", "ready": false,
                     "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "no image x"}}}]}),
                 Some("Pod virt-launcher-demo on node n1 waits for container compute: ErrImagePull: no image x"),
+            ),
+            (
+                Some("n1"),
+                json!({"phase": "Pending", "containerStatuses": [{"name": "compute", "image": "", "imageID": "", "ready": false,
+                    "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating", "message": "claim a is in use"}}}]}),
+                Some("Pod virt-launcher-demo on node n1 waits for container compute: claim a is in use"),
+            ),
+            (
+                Some("n1"),
+                json!({"phase": "Pending", "containerStatuses": [{"name": "compute", "image": "", "imageID": "", "ready": false,
+                    "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}]}),
+                Some("Pod virt-launcher-demo is being started on node n1"),
             ),
             (Some("n1"), json!({"phase": "Running"}), None),
         ];

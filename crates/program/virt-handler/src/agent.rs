@@ -325,17 +325,27 @@ impl Agent {
         }
     }
 
+    async fn sync(&mut self, seen: &Seen, launcher: &Launcher) -> Result<(), Failed> {
+        let vmi = present(seen)?;
+        let synced = launcher.client.sync(vmi, &self.sync_options(Some(vmi))).await;
+        launcher.refresh().await;
+        synced.map_err(refused)?;
+        self.sent.sync = Some(Timestamp::now());
+        Ok(())
+    }
+
     async fn act(&mut self, action: Action, seen: &Seen, launcher: &Launcher) -> Result<(), Failed> {
         match action {
             Action::ConfigureNetwork => self.configure_network(seen, launcher).await,
             Action::SyncDomain { because } => {
                 tracing::info!(vmi = %self.record.vmi_key(), because, "starting or resuming the guest");
-                let vmi = present(seen)?;
-                let synced = launcher.client.sync(vmi, &self.sync_options(Some(vmi))).await;
-                launcher.refresh().await;
-                synced.map_err(refused)?;
-                self.sent.sync = Some(Timestamp::now());
-                Ok(())
+                self.sync(seen, launcher).await
+            }
+            Action::GrowDisks { bytes } => {
+                tracing::info!(vmi = %self.record.vmi_key(), bytes, "growing disks of the guest");
+                // Noted even if it fails: the same attempt again is for later.
+                self.sent.growth = Some((Timestamp::now(), bytes));
+                self.sync(seen, launcher).await
             }
             Action::MountVolumes(mounts) => {
                 for mount in mounts {

@@ -304,7 +304,11 @@ impl Pair {
                     "a guest without plugged volumes does not call for {action:?}"
                 )));
             }
-            Action::ConfigureNetwork | Action::SyncDomain { .. } | Action::Shutdown | Action::RememberIoRetry(_) => {
+            Action::ConfigureNetwork
+            | Action::SyncDomain { .. }
+            | Action::GrowDisks { .. }
+            | Action::Shutdown
+            | Action::RememberIoRetry(_) => {
                 return Err(TestCaseError::fail(format!("a migration does not call for {action:?}")));
             }
         }

@@ -98,7 +98,14 @@ prop_compose! {
             s.has_record = flags[0];
             s.rival = flags[1];
             s.failure = failure;
-            s.sent = Sent { sync: times[0], shutdown: times[1], kill: times[2], delete: times[3], settle: times[0] };
+            s.sent = Sent {
+                sync: times[0],
+                growth: times[4].map(|at| (at, 1 << 30)),
+                shutdown: times[1],
+                kill: times[2],
+                delete: times[3],
+                settle: times[0],
+            };
             if let Some(vmi) = &mut s.vmi {
                 vmi.spec.termination_grace_period_seconds = grace;
             }
@@ -287,6 +294,7 @@ impl Story {
                 )));
             }
             Action::ConfigureNetwork => self.scene.network = Some(vec![]),
+            Action::GrowDisks { bytes } => self.scene.sent.growth = Some((now, bytes)),
             Action::SyncDomain { .. } => {
                 prop_assert!(!self.shut_down, "nothing starts after a shutdown");
                 self.set_domain(Some(running()));

@@ -117,7 +117,7 @@ fn a_volume_that_moves_says_how_large_its_disk_is_and_does_not_grow() {
     let to_file = options(on(to("Filesystem")).vmi.as_ref().unwrap(), &Default::default(), |_| false, 1).moved_volumes;
     assert!(!to_file[0].block);
     let stays = on(json!([]));
-    assert_eq!((size(&stays), stays.does()), (None, vec!["sync".to_owned()]));
+    assert_eq!((size(&stays), stays.does()), (None, vec!["grow".to_owned()]));
 }
 
 #[test]
@@ -174,10 +174,10 @@ fn a_disk_grows_when_its_claim_has_and_not_for_its_file_systems_share() {
     };
     for (info, expected) in [
         (capacity("Block", "1Gi"), &[][..]),
-        (capacity("Block", "2Gi"), &["sync"]),
+        (capacity("Block", "2Gi"), &["grow"]),
         (capacity("Filesystem", "1Gi"), &[]),
         (capacity("Filesystem", "1080Mi"), &[]),
-        (capacity("Filesystem", "2Gi"), &["sync"]),
+        (capacity("Filesystem", "2Gi"), &["grow"]),
         (json!({"accessModes": []}), &[]),
     ] {
         assert_eq!(of(info.clone(), disk("a", None)).does(), expected, "{info}");
@@ -186,9 +186,12 @@ fn a_disk_grows_when_its_claim_has_and_not_for_its_file_systems_share() {
     assert_eq!(grown().but(|s| s.expand_disks = false).does(), [""; 0], "the gate is closed");
     let unknown = DomainDisk { capacity: 0, ..disk("a", None) };
     assert_eq!(of(capacity("Block", "2Gi"), unknown).does(), [""; 0], "its size is not known yet");
-    let tried = grown().but(|s| s.sent = Sent { sync: Some(at(50)), ..Sent::default() });
-    assert_eq!(tried.does(), ["again in 50"]);
-    assert_eq!(tried.but(|s| s.now = at(110)).does(), ["sync"]);
+    let started = grown().but(|s| s.sent = Sent { sync: Some(at(50)), ..Sent::default() });
+    assert_eq!(started.does(), ["grow"], "another sync was not for this");
+    let tried = |bytes| grown().but(|s| s.sent = Sent { growth: Some((at(50), bytes)), ..Sent::default() });
+    assert_eq!(tried(2 << 30).does(), ["again in 50"]);
+    assert_eq!(tried(2 << 30).but(|s| s.now = at(110)).does(), ["grow"]);
+    assert_eq!(tried(3 << 29).does(), ["grow"], "the claim has grown once more");
     let stopping = grown().but(|s| s.state.as_mut().unwrap().shutdown_requested_at = Some(at(59)));
     assert_eq!(stopping.does(), [""; 0], "its guest is going away");
 }

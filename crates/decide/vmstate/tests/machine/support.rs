@@ -219,6 +219,7 @@ fn word(action: &Action) -> Option<String> {
     Some(match action {
         Action::ConfigureNetwork => "network".to_string(),
         Action::SyncDomain { .. } => "sync".to_string(),
+        Action::GrowDisks { .. } => "grow".to_string(),
         Action::MountVolumes(mounts) => {
             let words =
                 mounts.iter().map(|m| format!("{}={} from {} as {:?}", m.volume, m.claim, m.attachment, m.shape));
