@@ -12,7 +12,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use super::life::running;
@@ -200,12 +200,6 @@ async fn bind(env: &Env, claim: &str) -> Result<()> {
                  "claimRef": {"namespace": env.namespace, "name": claim}},
     }))?;
     Api::<PersistentVolume>::all(env.admin()).create(&PostParams::default(), &volume).await?;
-    let claims = env.api::<PersistentVolumeClaim>();
-    // Kubernetes has a controller that binds it; ours has none.
-    if env.cluster.server.admits() {
-        let bound = json!({"status": {"phase": "Bound", "accessModes": ["ReadWriteOnce"]}});
-        claims.patch_status(claim, &PatchParams::default(), &Patch::Merge(bound)).await?;
-    }
     let is_bound = |claim: &PersistentVolumeClaim| claim.status.iter().any(|s| s.phase.as_deref() == Some("Bound"));
     env.wait(claim, "it is bound", is_bound).await.map(drop)
 }

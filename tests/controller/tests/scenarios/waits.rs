@@ -6,7 +6,7 @@ use api::v1::{VirtualMachine, VirtualMachineInstance};
 use api::{conditions, reasons};
 use control_plane::Fate;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::env::{Env, Shown, vm};
@@ -139,11 +139,6 @@ async fn add_claim(env: &Env, name: &str, metadata: Value) -> Result<()> {
     machinery::patch::merge(&mut claim["metadata"], &metadata);
     let claims: Api<PersistentVolumeClaim> = env.api();
     claims.create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
-    // Kubernetes has a controller that binds it; ours has none.
-    if env.cluster.server.admits() {
-        let bound = json!({"status": {"phase": "Bound", "accessModes": modes, "capacity": {"storage": "64Mi"}}});
-        claims.patch_status(name, &PatchParams::default(), &Patch::Merge(bound)).await?;
-    }
     let is_bound = |claim: &PersistentVolumeClaim| claim.status.iter().any(|s| s.phase.as_deref() == Some("Bound"));
     env.wait(name, "it is bound", is_bound).await.map(drop)
 }

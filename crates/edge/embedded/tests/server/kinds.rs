@@ -254,7 +254,7 @@ async fn what_nodes_cannot_honour_is_refused_unless_there_are_no_such_nodes() {
     let instance = |name: &str, volume: &str| {
         json!({"metadata": {"name": name}, "spec": {
             "domain": {"resources": {"requests": {"memory": "64Mi"}},
-                "devices": {"disks": [{"name": "disk", "disk": {"bus": "virtio"}}]}},
+                "devices": {"disks": [{"name": "disk", "disk": {"bus": "virtio"}}], "autoattachInputDevice": true}},
             "volumes": [{"name": volume, "dataVolume": {"name": "imported"}}],
         }})
     };

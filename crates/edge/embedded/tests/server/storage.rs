@@ -85,27 +85,27 @@ async fn a_claim_gets_the_default_class_and_grows_only_where_it_may() {
     assert_eq!(raw(&client, "GET", &format!("{CLAIMS}/none"), &[], "").await.0, 404);
 }
 
+const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
+
+/// Waits until the quota's status says this.
+async fn counted(client: &Client, storage: &str, count: &str) {
+    let expected = json!({"requests.storage": storage, "persistentvolumeclaims": count});
+    eventually(&format!("{count} claims with {storage} to be counted"), || async {
+        let (_, quota) = raw_json(client, "GET", &format!("{QUOTAS}/q"), &Value::Null).await;
+        (quota["status"]["used"] == expected).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn claims_count_in_a_quota() {
     let server = TestServer::start().await;
     let client = server.admin().await;
     class(&client, "local", true, true).await;
     post(&client, CLAIMS, claim("a", json!({}))).await;
-    let quotas = "/api/v1/namespaces/default/resourcequotas";
     let hard = json!({"requests.storage": "3Gi", "persistentvolumeclaims": "2"});
-    post(&client, quotas, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
-    let used = |storage: &'static str, count: &'static str| {
-        let client = client.clone();
-        eventually(&format!("{count} claims with {storage} to be counted"), move || {
-            let client = client.clone();
-            async move {
-                let (_, quota) = raw_json(&client, "GET", &format!("{quotas}/q"), &Value::Null).await;
-                (quota["status"]["used"] == json!({"requests.storage": storage, "persistentvolumeclaims": count}))
-                    .then_some(())
-            }
-        })
-    };
-    used("1Gi", "1").await;
+    post(&client, QUOTAS, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
+    counted(&client, "1Gi", "1").await;
     let large = claim("large", json!({"resources": {"requests": {"storage": "5Gi"}}}));
     let (code, answer) = raw_json(&client, "POST", CLAIMS, &large).await;
     assert_eq!(code, 403);
@@ -115,7 +115,7 @@ async fn claims_count_in_a_quota() {
          requests.storage=1Gi, limited: requests.storage=3Gi"
     );
     post(&client, CLAIMS, claim("b", json!({}))).await;
-    used("2Gi", "2").await;
+    counted(&client, "2Gi", "2").await;
     let bound = json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
     assert_eq!(patch(&client, &format!("{CLAIMS}/b/status"), bound).await.0, 200);
     for (size, code) in [("3Gi", 403), ("2Gi", 200)] {
@@ -123,7 +123,7 @@ async fn claims_count_in_a_quota() {
         let (got, answer) = patch(&client, &format!("{CLAIMS}/b"), grow).await;
         assert_eq!(got, code, "{answer}");
     }
-    used("3Gi", "2").await;
+    counted(&client, "3Gi", "2").await;
 }
 
 #[tokio::test]
