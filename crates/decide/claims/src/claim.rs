@@ -269,7 +269,7 @@ fn provisioned(w: &World<'_>, class_name: &str) -> Vec<Action> {
     actions.push(w.tell(Voice::Provisioner, "Provisioning", message));
     match provision::request(w, class) {
         Ok(request) => actions.push(Action::Provision(Box::new(request))),
-        Err(why) => actions.push(provision::failed(&w.seen(), class_name, &why)),
+        Err(why) => actions.push(Action::Tell(provision::failed(&w.seen(), class_name, &why))),
     }
     waiting(w, actions)
 }

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::quantity::Quantity;
 
-use crate::action::{Action, Content, Note, Provision, Seen, Voice};
+use crate::action::{Content, Note, Provision, Seen, Voice};
 use crate::claim::World;
 use crate::read::{self, Phase};
 use crate::{DRIVER, STORAGE_FINALIZER};
@@ -49,15 +49,15 @@ pub(crate) fn populator(claim: &PersistentVolumeClaim) -> Option<String> {
     }
 }
 
-pub(crate) fn failed(about: &Seen, class: &str, why: &str) -> Action {
+/// The event about a claim whose volume cannot be made.
+pub(crate) fn failed(about: &Seen, class: &str, why: &str) -> Note {
     let message = format!("failed to provision volume with StorageClass {class:?}: {why}");
-    Note::warning(about, Voice::Provisioner, "ProvisioningFailed", message)
+    Note { about: about.clone(), from: Voice::Provisioner, warning: true, reason: "ProvisioningFailed", message }
 }
 
 /// The event about a volume that the storage has refused.
 pub fn provisioning_failed(request: &Provision, why: &str) -> Note {
-    let Action::Tell(note) = failed(&request.claim, &request.class, why) else { unreachable!("it is an event") };
-    note
+    failed(&request.claim, &request.class, why)
 }
 
 /// The event about a volume that is there.

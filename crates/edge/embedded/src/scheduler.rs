@@ -121,10 +121,7 @@ where
 }
 
 /// The news of a watch; at its end that it has ended.
-fn told<K: 'static>(kind: &'static str, events: Events<K>) -> BoxStream<'static, News>
-where
-    K: Send,
-{
+fn told<K: Send + 'static>(kind: &'static str, events: Events<K>) -> BoxStream<'static, News> {
     let mut complete = false;
     let news = events.map(move |event| match noted(&event, kind) && !std::mem::replace(&mut complete, true) {
         true => News::Complete,

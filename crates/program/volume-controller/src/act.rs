@@ -28,13 +28,16 @@ const REPEAT: Duration = Duration::from_secs(600);
 /// Beyond it, what was told is forgotten, at the cost of one more event each.
 const REMEMBERED: usize = 4096;
 
+/// The last message and its time, by the object's UID and the reason.
+type Told = HashMap<(String, &'static str), (String, Instant)>;
+
 pub(crate) struct Context {
     client: Client,
     engine: Arc<Engine>,
     pub(crate) stores: Stores,
     recorder: Recorder,
     /// What was told last, by object and reason.
-    told: Mutex<HashMap<(String, &'static str), (String, Instant)>>,
+    told: Mutex<Told>,
 }
 
 /// Whether the pass goes on.

@@ -112,7 +112,8 @@ fn the_smallest_free_volume_that_fits_is_taken() {
     // Volumes with their size and what is different about them; the one that a claim of 2Gi without a class gets.
     let claimed = json!({"claimRef": {"namespace": NAMESPACE, "name": "other"}});
     let meant = json!({"claimRef": {"namespace": NAMESPACE, "name": "c"}});
-    let table: Vec<(&str, Vec<(&str, &str, Value)>, Value, Option<&str>)> = vec![
+    type Volumes<'a> = Vec<(&'a str, &'a str, Value)>;
+    let table: Vec<(&str, Volumes<'_>, Value, Option<&str>)> = vec![
         ("none", vec![], json!({}), None),
         ("the smaller one", vec![("v1", "9Gi", json!({})), ("v2", "3Gi", json!({}))], json!({}), Some("v2")),
         ("the first by name", vec![("v2", "3Gi", json!({})), ("v1", "3Gi", json!({}))], json!({}), Some("v1")),
