@@ -25,8 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         trial("disk_moves_with_its_guest", moves),
         trial("disk_that_one_node_may_use_keeps_its_guest_there", stays),
-        trial("disk_file_grows_while_the_guest_writes", || grows("Filesystem")),
-        trial("disk_device_grows_while_the_guest_writes", || grows("Block")),
+        trial("disk_grows_while_the_guest_writes", grows),
         trial("disk_that_is_ephemeral_forgets", forgets),
     ];
     trials.extend(survival::trials());
@@ -145,35 +144,45 @@ async fn stays() -> Result<()> {
     delete_claim(&cluster, "stays").await
 }
 
-async fn grows(mode: &str) -> Result<()> {
+async fn grows() -> Result<()> {
     let cluster = cluster().await?;
-    let name = format!("grows-{}", mode.to_lowercase());
-    claim(&cluster, &name, "64Mi", mode, "ReadWriteMany").await?;
-    let mut guest = Guest::spawn(&cluster, Manifest::vm(&name, "Always").claim("data", &name).json()).await?;
-    guest.wait_to_boot().await?;
-    let before = size(&mut guest, "/dev/vda").await?;
-    ensure!(before > 48 * MEBIBYTE && before <= 64 * MEBIBYTE, "a claim of 64 MiB gives the guest {before} bytes");
-    // Something is being written all the time.
-    guest.run_shell_command("(while :; do dd if=/dev/zero of=/dev/vda bs=64k seek=128 count=64 conv=fsync,notrunc 2>/dev/null; done) & true").await?;
-    let written = write(&mut guest, "/dev/vda", 4).await?;
-    let more = Patch::Merge(json!({"spec": {"resources": {"requests": {"storage": "128Mi"}}}}));
-    claims(&cluster).await?.patch(&name, &PatchParams::default(), &more).await.context("growing the claim")?;
-    let begun = std::time::Instant::now();
-    loop {
-        let now = size(&mut guest, "/dev/vda").await?;
-        if now > 112 * MEBIBYTE && now <= 128 * MEBIBYTE {
-            break;
-        }
-        ensure!(begun.elapsed() < LIMIT, "the claim has grown to 128 MiB, and the guest sees {now} bytes");
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    let disks = [("grows-file", "Filesystem", "/dev/vda"), ("grows-device", "Block", "/dev/vdb")];
+    let mut manifest = Manifest::vm("grows", "Always");
+    for (name, mode, _) in disks {
+        claim(&cluster, name, "64Mi", mode, "ReadWriteMany").await?;
+        manifest = manifest.claim(name, name);
     }
-    println!("{mode}: the guest saw its disk grow after {:.1} s", begun.elapsed().as_secs_f64());
-    ensure!(read(&mut guest, "/dev/vda", 4).await? == written, "the disk lost what was on it");
-    let end = "dd if=/tmp/end of=/dev/vda bs=1M seek=110 conv=fsync,notrunc && echo kept";
-    let told = guest.run_shell_command(&format!("dd if=/dev/urandom of=/tmp/end bs=1M count=1; {end}")).await?;
-    ensure!(told.contains("kept"), "the guest cannot write to what has been added: {told}");
+    let mut guest = Guest::spawn(&cluster, manifest.json()).await?;
+    guest.wait_to_boot().await?;
+    for (name, _, disk) in disks {
+        let before = size(&mut guest, disk).await?;
+        ensure!(before > 48 * MEBIBYTE && before <= 64 * MEBIBYTE, "{name}: 64 MiB give the guest {before} bytes");
+        let written = write(&mut guest, disk, 4).await?;
+        let writer = format!("dd if=/dev/zero of={disk} bs=64k seek=128 count=64 conv=fsync,notrunc 2>/dev/null");
+        guest.run_shell_command(&format!("(while [ ! -e /tmp/enough ]; do {writer}; done) & true")).await?;
+        let begun = std::time::Instant::now();
+        let more = Patch::Merge(json!({"spec": {"resources": {"requests": {"storage": "128Mi"}}}}));
+        claims(&cluster).await?.patch(name, &PatchParams::default(), &more).await.context("growing the claim")?;
+        loop {
+            let now = size(&mut guest, disk).await?;
+            if now > 112 * MEBIBYTE && now <= 128 * MEBIBYTE {
+                break;
+            }
+            ensure!(begun.elapsed() < LIMIT, "{name} has grown to 128 MiB, and the guest sees {now} bytes");
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+        println!("{name}: the guest saw its disk grow after {:.1} s", begun.elapsed().as_secs_f64());
+        guest.run_shell_command("touch /tmp/enough; wait; rm /tmp/enough").await?;
+        ensure!(read(&mut guest, disk, 4).await? == written, "{name} lost what was on it");
+        let end = format!("dd if=/dev/urandom of={disk} bs=1M seek=110 count=1 conv=fsync,notrunc && echo kept");
+        let told = guest.run_shell_command(&end).await?;
+        ensure!(told.contains("kept"), "{name}: the guest cannot write to what has been added: {told}");
+    }
     guest.delete().await?;
-    delete_claim(&cluster, &name).await
+    for (name, ..) in disks {
+        delete_claim(&cluster, name).await?;
+    }
+    Ok(())
 }
 
 async fn forgets() -> Result<()> {
@@ -190,7 +199,10 @@ async fn forgets() -> Result<()> {
     guest.wait_to_boot().await?;
     ensure!(read(&mut guest, "/dev/vda", 4).await? == kept, "an ephemeral disk does not begin as its claim is");
     let other = write(&mut guest, "/dev/vda", 4).await?;
-    ensure!(read(&mut guest, "/dev/vda", 4).await? == other, "an ephemeral disk does not keep what is written while it runs");
+    ensure!(
+        read(&mut guest, "/dev/vda", 4).await? == other,
+        "an ephemeral disk does not keep what is written while it runs"
+    );
     virtctl(&cluster, &["stop", "forgets"])?;
     guest.wait_for_status("Stopped", LIMIT).await?;
     virtctl(&cluster, &["start", "forgets"])?;

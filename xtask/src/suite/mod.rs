@@ -26,7 +26,7 @@ const LONGEST_FIRST: &[&str] =
     &["sim::histories", "controller-tests::controller", "virt-launcher::launcher", "differential::differential"];
 
 /// Groups of end-to-end scenarios that share nothing with each other: see `tests/e2e/tests/main.rs`.
-const LANES: &[&str] = &["moves", "guests", "drains", "struck", "killed"];
+const LANES: &[&str] = &["moves", "disks", "guests", "drains", "struck", "killed"];
 /// One more than there are cores: guests that boot and are waited for leave a third of them idle.
 const LANES_AT_ONCE: usize = 3;
 /// Scenarios that look at the machine as a whole.

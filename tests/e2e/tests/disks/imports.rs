@@ -58,7 +58,8 @@ async fn uploaded() -> Result<()> {
     let cluster = cluster().await?;
     let image = e2e::guest_dir()?.join("containerdisk/disk/disk.qcow2");
     let path = image.to_string_lossy().into_owned();
-    let words = ["image-upload", "dv", "uploaded", "--size=128Mi", "--insecure", "--force-bind", "--access-mode=ReadWriteMany"];
+    let words =
+        ["image-upload", "dv", "uploaded", "--size=128Mi", "--insecure", "--force-bind", "--access-mode=ReadWriteMany"];
     let file = format!("--image-path={path}");
     let args: Vec<&str> = words.into_iter().chain([file.as_str()]).collect();
     let Some(mut command) = e2e::upstream_virtctl(cluster.kubeconfig(), &args)? else { return Ok(()) };
@@ -87,8 +88,7 @@ async fn fails() -> Result<()> {
         .context("cannot run qemu-img")?;
     ensure!(made.success(), "qemu-img made no image");
     let server = Server::start(folder.path().to_owned())?;
-    for (name, file, words) in
-        [("missing", "nothing.img", &["404"][..]), ("evil", "evil.qcow2", &["backing file"][..])]
+    for (name, file, words) in [("missing", "nothing.img", &["404"][..]), ("evil", "evil.qcow2", &["backing file"][..])]
     {
         let volume = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
