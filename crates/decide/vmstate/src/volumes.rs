@@ -151,6 +151,8 @@ fn mount(vmi: &VirtualMachineInstance, side: Side, volume: &Volume) -> Option<Mo
     let claim = volume.source().claim_name()?;
     let status = status_of(vmi, &volume.name)?;
     let (attachment, destination) = match side {
+        // Unplugged again before it is written that it is mounted, it would be taken for unused in these phases.
+        Side::Owner if matches!(status.phase, Some(Phase::Detaching | Phase::UnMountedFromPod)) => return None,
         Side::Owner => (status.hotplug_volume.as_ref()?.attach_pod_uid.as_deref(), None),
         Side::Target => {
             let state = vmi.status.as_ref()?.migration_state.as_ref()?;
@@ -387,6 +389,7 @@ pub(crate) fn report(
     statuses: &mut [VolumeStatus],
 ) {
     let is_dump = |name: &str| wanted(vmi).any(|volume| volume.name == name && volume.is_memory_dump());
+    let is_utility = |name: &str| vmi.spec.utility_volumes.iter().any(|volume| volume.name == name);
     let runs = state.domain.as_ref().is_some_and(|domain| !domain.is_down());
     for status in statuses.iter_mut().filter(|status| runs && status.hotplug_volume.is_some() && is_dump(&status.name))
     {
@@ -413,7 +416,10 @@ pub(crate) fn report(
             {
                 unmounted(name)
             }
-            Some(Phase::AttachedToNode) if mounted.is_none() && in_spec.is_none() => unmounted(name),
+            // virt-controller keeps its attachment Pod until this is written, whether or not it was ever mounted.
+            Some(Phase::AttachedToNode) if mounted.is_none() && in_spec.is_none() && !is_utility(name) => {
+                unmounted(name)
+            }
             _ => continue,
         };
         if status.phase.as_ref() != Some(&phase) {

@@ -110,9 +110,17 @@ pub(super) fn status_of<'a>(vmi: &'a VirtualMachineInstance, volume: &str) -> Op
     plugged.filter(|status| status.hotplug_volume.is_some()).find(|status| status.name == volume)
 }
 
-/// The launcher or the guest uses it, so its attachment Pod must stay.
+/// The launcher or the guest uses it, or may do so, and its attachment Pod must stay. virt-handler gives a volume to the
+/// guest once its Pod is named, and writes that afterwards; when it has none of it, it writes `UnMountedFromPod`.
 pub(super) fn is_in_use(status: &VolumeStatus) -> bool {
-    matches!(status.phase, Some(VolumePhase::Ready | VolumePhase::MountedToPod))
+    match status.phase {
+        Some(VolumePhase::Ready | VolumePhase::MountedToPod) => true,
+        Some(VolumePhase::AttachedToNode) => {
+            let uid = status.hotplug_volume.as_ref().and_then(|plugged| plugged.attach_pod_uid.as_deref());
+            uid.is_some_and(|uid| !uid.is_empty())
+        }
+        _ => false,
+    }
 }
 
 /// Whether the status says that virt-handler has some volume from this Pod.

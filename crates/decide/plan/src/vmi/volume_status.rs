@@ -118,23 +118,35 @@ fn plugged(
 ) {
     let name = status.name.clone();
     let pod = current.filter(|pod| hotplug::carries(pod, &name));
+    let in_use = hotplug::is_in_use(status);
     let hotplug = status.hotplug_volume.get_or_insert_default();
     let Some(pod) = pod else {
         let held = attachments.iter().any(|pod| !pods::is_deleting(pod) && hotplug::carries(pod, &name));
         let ready = status.phase == Some(VolumePhase::Ready);
-        if !(ready || held && status.phase == Some(VolumePhase::MountedToPod)) {
+        if !(ready || held && in_use) {
             hotplug.attach_pod_uid = None;
             from_claim(w, claim, status);
         }
         return;
     };
-    hotplug.attach_pod_name = pod.metadata.name.clone();
-    hotplug.attach_pod_uid = pods::is_single_container_ready(pod).then(|| pod.metadata.uid.clone()).flatten();
+    // Named before virt-handler is to mount it, it could be mounted without a trace: see `hotplug::is_in_use`.
+    let comes_again = status.phase == Some(VolumePhase::Detaching);
+    let is_ready = pods::is_single_container_ready(pod) && !comes_again;
+    // For the same reason the Pod that was named stays so until its successor is ready.
+    if is_ready || !(in_use && status.phase == Some(VolumePhase::AttachedToNode)) {
+        hotplug.attach_pod_name = pod.metadata.name.clone();
+        hotplug.attach_pod_uid = is_ready.then(|| pod.metadata.uid.clone()).flatten();
+    }
     match status.phase {
         None | Some(VolumePhase::Bound | VolumePhase::Pending) => {
             let pod = pod.metadata.name.as_deref().unwrap_or_default();
             let message = format!("Created hotplug attachment pod {pod}, for volume {name}");
             notes.push(Note::normal(reasons::SUCCESSFUL_CREATE, message.clone()));
+            set(status, VolumePhase::AttachedToNode, reasons::SUCCESSFUL_CREATE, message);
+        }
+        // virt-handler mounts nothing in this phase: it would be taken for unused.
+        Some(VolumePhase::UnMountedFromPod) => {
+            let message = format!("Volume {name} has reached the node");
             set(status, VolumePhase::AttachedToNode, reasons::SUCCESSFUL_CREATE, message);
         }
         // Plugged again before the previous unplug was complete.
@@ -174,10 +186,11 @@ fn unplugged(mut status: VolumeStatus, attachments: &[&Pod], notes: &mut Vec<Not
     // Not from one that does not run yet: it never had the volume.
     let runs = |pod: &&&Pod| stays(pod) && pods::is_running(pod);
     let pod = holders().find(runs).or_else(|| holders().find(stays)).or_else(|| holders().next())?;
+    let in_use = hotplug::is_in_use(&status);
     let hotplug = status.hotplug_volume.get_or_insert_default();
     hotplug.attach_pod_name = pod.metadata.name.clone();
     hotplug.attach_pod_uid = pod.metadata.uid.clone();
-    if hotplug::is_in_use(&status) {
+    if in_use {
         return Some(status);
     }
     status.phase = Some(VolumePhase::Detaching);

@@ -105,6 +105,12 @@ fn a_volume_comes_and_goes_step_by_step() {
             scene(&[("a", Some("new"), Some("Ready"), Some("hp-2"))], &[("a", "a")], &[]),
             &["unmount a"],
         ),
+        (
+            "it left and came back, and virt-controller has not seen it again",
+            scene(&[("a", Some("a"), Some("UnMountedFromPod"), Some("hp-1"))], &[], &[]),
+            &[],
+        ),
+        ("its Pod is about to be deleted", scene(&[("a", Some("a"), Some("Detaching"), Some("hp-1"))], &[], &[]), &[]),
         ("a mount that was interrupted", scene(&[A], &[("a", "")], &[]), &["unmount a"]),
     ] {
         assert_eq!(does(&scene), expected, "{name}");
@@ -175,6 +181,17 @@ fn the_status_says_how_far_a_volume_is_and_an_event_that_it_has_come() {
             ("UnMountedFromPod", "VolumeUnMountedFromPod"),
         ),
         (
+            "out, without ever having been in",
+            scene(&[("a", None, Some("AttachedToNode"), Some("hp-1"))], &[], &[]),
+            ("UnMountedFromPod", "VolumeUnMountedFromPod"),
+        ),
+        (
+            "the same before the guest starts",
+            scene(&[("a", None, Some("AttachedToNode"), Some("hp-1"))], &[], &[])
+                .but(|s| s.state = Some(vmstate::LauncherState::default())),
+            ("UnMountedFromPod", "VolumeUnMountedFromPod"),
+        ),
+        (
             "out for another claim",
             scene(&[("a", Some("new"), Some("Ready"), None)], &[], &[]),
             ("UnMountedFromPod", "VolumeUnMountedFromPod"),
@@ -197,6 +214,16 @@ fn the_status_says_how_far_a_volume_is_and_an_event_that_it_has_come() {
     for (name, scene) in [
         ("the guest still has it", scene(&[LEAVING], &[("a", "a")], &["a"])),
         ("it is still mounted", scene(&[("a", None, Some("MountedToPod"), None)], &[("a", "a")], &[])),
+        ("the same, and never written", scene(&[("a", None, Some("AttachedToNode"), None)], &[("a", "a")], &[])),
+        (
+            "the guest has it, and that was never written",
+            scene(&[("a", None, Some("AttachedToNode"), None)], &[("a", "a")], &["a"]),
+        ),
+        ("it is for a backup", {
+            let utility = serde_json::from_value(json!([{"name": "a", "claimName": "a"}])).unwrap();
+            scene(&[("a", None, Some("AttachedToNode"), Some("hp-1"))], &[], &[])
+                .but(|s| s.vmi.as_mut().unwrap().spec.utility_volumes = utility)
+        }),
     ] {
         let phase = scene.stored().unwrap().status.unwrap().volume_status[0].phase.clone().unwrap();
         assert_ne!(phase.as_str(), "UnMountedFromPod", "{name}");

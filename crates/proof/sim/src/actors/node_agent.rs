@@ -201,6 +201,7 @@ impl Sim {
                 (Some(VolumePhase::AttachedToNode), true) if held => VolumePhase::MountedToPod,
                 (Some(VolumePhase::MountedToPod), true) => VolumePhase::Ready,
                 (Some(VolumePhase::MountedToPod | VolumePhase::Ready), false) => VolumePhase::UnMountedFromPod,
+                (Some(VolumePhase::AttachedToNode), false) if held => VolumePhase::UnMountedFromPod,
                 _ => continue,
             };
             entry.target = "sda".to_owned();

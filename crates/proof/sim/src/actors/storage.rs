@@ -29,6 +29,8 @@ use crate::server::{Change, Verb, Writer};
 
 /// How often what has failed is tried again.
 const RETRY: Duration = Duration::from_secs(4);
+/// A mount that takes no longer is written before the guest gets the disk.
+const FIRST_WRITTEN: Duration = Duration::from_secs(3);
 
 /// What the actors have in hand.
 #[derive(Default)]
@@ -41,6 +43,8 @@ pub(crate) struct Work {
     ejects: u64,
     /// By the VMI's UID and the volume's name.
     asked: BTreeMap<(String, String), Asked>,
+    /// Disks that virt-handler has given to guests, and when it writes so.
+    unwritten: BTreeMap<(String, String), Duration>,
 }
 
 /// A volume that a node is to mount for a Pod.
@@ -428,18 +432,37 @@ impl Sim {
                 None => return Step::None,
             }
         }
+        if let Some(writes) = self.world.storage.unwritten.get(&key).copied() {
+            if writes > self.now {
+                return Step::Later(writes - self.now);
+            }
+            self.world.storage.unwritten.remove(&key);
+        }
         match (phase, wanted) {
-            (Some(VolumePhase::Ready | VolumePhase::MountedToPod), false) if open => {
+            (Some(VolumePhase::Ready | VolumePhase::MountedToPod | VolumePhase::AttachedToNode), false) if open => {
                 let until = self.ask_guest(key);
                 if lock(&self.hub).plant == Some(Plant::EagerEject) {
                     return Step::To(VolumePhase::UnMountedFromPod);
                 }
                 until.map_or(Step::None, |until| Step::Later(until - self.now))
             }
-            (Some(VolumePhase::Ready | VolumePhase::MountedToPod), false) => Step::To(VolumePhase::UnMountedFromPod),
-            (Some(VolumePhase::AttachedToNode | VolumePhase::UnMountedFromPod), true) if held.is_some() => {
-                Step::To(VolumePhase::MountedToPod)
+            (Some(VolumePhase::Ready | VolumePhase::MountedToPod | VolumePhase::AttachedToNode), false) => {
+                Step::To(VolumePhase::UnMountedFromPod)
             }
+            (Some(VolumePhase::AttachedToNode), true) if open => Step::To(VolumePhase::Ready),
+            (Some(VolumePhase::AttachedToNode), true) => match held {
+                // Mounted, plugged, and only then written: that can take a while.
+                Some(claim) => {
+                    let late = self.some_ms(0, 6_000);
+                    let first = late > FIRST_WRITTEN && self.judge.guests.disks.open(vmi, volume, &claim, node);
+                    if !first {
+                        return Step::To(VolumePhase::MountedToPod);
+                    }
+                    self.world.storage.unwritten.insert(key, self.now + late);
+                    Step::Later(late)
+                }
+                None => Step::None,
+            },
             (Some(VolumePhase::MountedToPod), true) => match held {
                 Some(claim) if self.judge.guests.disks.open(vmi, volume, &claim, node) => Step::To(VolumePhase::Ready),
                 Some(_) => Step::Later(RETRY), // QEMU finds it locked

@@ -113,8 +113,16 @@ fn declared(scene: &Scene<'_>, change: &Change) -> Verdict {
         if !scene.guests.disks.has_open(uid(&is.metadata), &entry.name) {
             continue;
         }
-        let now = after.iter().find(|now| now.name == entry.name).and_then(|now| now.phase.clone());
-        ensure(matches!(now, Some(VolumePhase::Ready | VolumePhase::MountedToPod)), || {
+        let now = after.iter().find(|now| now.name == entry.name);
+        let source = now.and_then(|now| now.hotplug_volume.as_ref()?.attach_pod_uid.as_deref());
+        let now = now.and_then(|now| now.phase.clone());
+        let held = match now {
+            Some(VolumePhase::Ready | VolumePhase::MountedToPod) => true,
+            // virt-handler may have given it to the guest, and writes so later.
+            Some(VolumePhase::AttachedToNode) => source.is_some_and(|uid| !uid.is_empty()),
+            _ => false,
+        };
+        ensure(held, || {
             format!("instance {}: volume {} is declared {now:?} while the guest has it", name(is), entry.name)
         })?;
     }

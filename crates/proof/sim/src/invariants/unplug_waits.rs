@@ -1,7 +1,7 @@
-//! 18: an attachment Pod is not deleted while a volume that left the spec is still mounted from it, unless the launcher
+//! 18: an attachment Pod is not deleted while a volume that left the spec is, or may be, mounted from it, unless the launcher
 //! or the VMI is ending.
 
-use api::v1::VolumePhase;
+use api::v1::{VolumePhase, VolumeStatus};
 use machinery::meta::{controller_of, is_deleting};
 
 use super::support::{cached_vmi, name, pods_of};
@@ -37,7 +37,16 @@ impl Invariant for Rule {
         }
         let held: Vec<&str> = claims_of(&pod).collect();
         let entries = vmi.status.iter().flat_map(|status| &status.volume_status);
-        let mounted = entries.filter(|entry| matches!(entry.phase, Some(VolumePhase::Ready | VolumePhase::MountedToPod)));
+        let is_named = |entry: &VolumeStatus| {
+            let uid = entry.hotplug_volume.as_ref().and_then(|plugged| plugged.attach_pod_uid.as_deref());
+            uid.is_some_and(|uid| !uid.is_empty())
+        };
+        let mounted = entries.filter(|entry| match entry.phase {
+            Some(VolumePhase::Ready | VolumePhase::MountedToPod) => true,
+            // virt-handler may have mounted it, and writes so later.
+            Some(VolumePhase::AttachedToNode) => is_named(entry),
+            _ => false,
+        });
         let leaving = mounted.filter(|entry| !vmi.spec.volumes.iter().any(|volume| volume.name == entry.name));
         for entry in leaving {
             let claim = entry.persistent_volume_claim_info.as_ref().and_then(|info| info.claim_name.as_deref());

@@ -264,6 +264,43 @@ fn a_volumes_status_follows_it_in_and_out() {
     assert_eq!(phase_of(&w).0, Some(VolumePhase::Bound), "plugged again in time");
 }
 
+/// virt-handler mounts a volume and plugs it into the guest before it writes so.
+#[test]
+fn a_volume_that_virt_handler_may_have_given_to_the_guest_is_held_until_it_says_otherwise() {
+    let named = |mut w: World, pod: &str| {
+        let entry = Arc::make_mut(&mut w.vmi).status_mut().volume_status.iter_mut().find(|entry| entry.name == "a");
+        let plugged = entry.unwrap().hotplug_volume.as_mut().unwrap();
+        (plugged.attach_pod_name, plugged.attach_pod_uid) = (Some(pod.into()), Some(format!("{pod}-uid")));
+        w
+    };
+    let entry = |w: &World| {
+        let status = written(w, &decide(w)).unwrap_or_else(|| (*w.vmi).clone()).status.unwrap();
+        let entry = status.volume_status.into_iter().find(|entry| entry.name == "a").expect("its entry");
+        (entry.phase.unwrap(), entry.hotplug_volume.unwrap().attach_pod_uid)
+    };
+    let up = || attachment("a1", &["a"], "Running");
+    let from = |pod: &str| (VolumePhase::AttachedToNode, Some(format!("{pod}-uid")));
+
+    let left = named(running(&[], &["a:AttachedToNode"], vec![up()]), "a1");
+    assert_eq!(entry(&left), from("a1"));
+    assert!(deleted(&decide(&left)).is_empty());
+    let unnamed = running(&[], &["a:AttachedToNode"], vec![up()]);
+    assert_eq!(entry(&unnamed).0, VolumePhase::Detaching, "virt-handler was told of no Pod");
+    assert_eq!(deleted(&decide(&unnamed)), ["a1"]);
+
+    // Another volume comes, and virt-handler may still have this one from the first Pod.
+    let both = |state: &str| aged(attachment("a2", &["a", "b"], state), 20);
+    let second = |helpers| named(running(&["a", "b"], &["a:AttachedToNode"], helpers), "a1");
+    assert_eq!(entry(&second(vec![up()])), from("a1"), "there is no second Pod");
+    assert_eq!(entry(&second(vec![up(), both("Pending")])), from("a1"), "it does not run");
+    assert_eq!(entry(&second(vec![up(), both("Running")])), from("a2"), "it runs");
+
+    // Phases in which an unplugged volume counts as unused name no Pod to mount it from, or are left first.
+    let again = named(running(&["a"], &["a:Detaching"], vec![up()]), "a1");
+    assert_eq!(entry(&again), (VolumePhase::Bound, None));
+    assert_eq!(entry(&named(running(&["a"], &["a:UnMountedFromPod"], vec![up()]), "a1")), from("a1"));
+}
+
 #[test]
 fn an_entry_carries_the_claims_facts() {
     let w = running(&["a"], &[], vec![]);

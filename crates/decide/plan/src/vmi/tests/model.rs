@@ -274,7 +274,9 @@ impl Cluster {
             let next = match (wanted, status.phase.clone()) {
                 (true, Some(VolumePhase::AttachedToNode)) if attached => Some(VolumePhase::MountedToPod),
                 (true, Some(VolumePhase::MountedToPod)) => Some(VolumePhase::Ready),
-                (false, Some(VolumePhase::Ready | VolumePhase::MountedToPod)) => Some(VolumePhase::UnMountedFromPod),
+                (false, Some(VolumePhase::Ready | VolumePhase::MountedToPod | VolumePhase::AttachedToNode)) => {
+                    Some(VolumePhase::UnMountedFromPod)
+                }
                 (_, phase) => phase,
             };
             status.phase = next;
