@@ -30,6 +30,7 @@ pub fn engine_config(layout: &Layout, node: &str, pods: &Path) -> Result<Config>
 pub fn open(layout: &Layout) -> Result<Arc<Engine>> {
     let pool = layout.pool();
     make_private(&pool)?;
+    make_private(&layout.images())?;
     check_locks(&pool)?;
     let config = engine_config(layout, OWN_NAME, &layout.root().join("nodes"))?;
     let engine =
@@ -60,12 +61,13 @@ pub fn withdraw_all(layout: &Layout, nodes: &[NodeRecord]) -> Result<()> {
     Ok(())
 }
 
-/// Volumes hold what guests have written: only root may look.
-fn make_private(pool: &Path) -> Result<()> {
+/// Makes a directory for root alone. Volumes hold what guests have written, and images programs that run as their owner: tenants
+/// choose images, and what is in one must be of no use to users of this machine.
+fn make_private(dir: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
-    std::fs::create_dir_all(pool)
-        .and_then(|()| std::fs::set_permissions(pool, std::fs::Permissions::from_mode(0o700)))
-        .with_context(|| format!("cannot make {}", pool.display()))
+    std::fs::create_dir_all(dir)
+        .and_then(|()| std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)))
+        .with_context(|| format!("cannot make {}", dir.display()))
 }
 
 /// The processes of this cluster exclude each other by locks of open file descriptions. A file system that pretends to
@@ -161,14 +163,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_is_private_and_can_be_opened_by_several_processes() {
+    fn pool_and_images_are_private_and_the_pool_can_be_opened_by_several_processes() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
         let supervisor = open(&layout).unwrap();
         let node = Engine::open(engine_config(&layout, "n1", dir.path()).unwrap()).unwrap();
         assert_eq!((supervisor.reach(), node.reach()), (&Reach::Shared, &Reach::Shared));
         use std::os::unix::fs::PermissionsExt as _;
-        assert_eq!(std::fs::metadata(layout.pool()).unwrap().permissions().mode() & 0o777, 0o700);
+        for dir in [layout.pool(), layout.images()] {
+            assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700, "{}", dir.display());
+        }
         open(&layout).unwrap();
     }
 
