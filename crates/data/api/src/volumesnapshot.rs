@@ -189,7 +189,8 @@ impl Serialize for VolumeSnapshotClass {
 
 impl<'de> Deserialize<'de> for VolumeSnapshotClass {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Wire { api_version, kind, metadata, driver, deletion_policy, parameters } = Wire::deserialize(deserializer)?;
+        let Wire { api_version, kind, metadata, driver, deletion_policy, parameters } =
+            Wire::deserialize(deserializer)?;
         expect::<Self, D::Error>(api_version.as_deref(), kind.as_deref())?;
         Ok(Self { metadata: metadata.unwrap_or_default(), driver, deletion_policy, parameters })
     }
