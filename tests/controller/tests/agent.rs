@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::v1::VirtualMachineInstanceMigrationState as State;
 use api::v1::{Between, Condition, ConditionStatus, MigrationAbortStatus};
-use api::v1::{VirtualMachineInstance, VirtualMachineInstancePhase as Phase};
+use api::v1::{VirtualMachineInstance, VirtualMachineInstancePhase as Phase, VolumePhase};
 use api::{annotations, conditions, labels};
 use informer::{Classify, ErrorClass, Informer, Key, Requeue, Store, WorkQueue, run_workers};
 use jiff::{Timestamp, Unit};
@@ -105,7 +105,7 @@ fn of_its_own(vmi: &VirtualMachineInstance, node: &str) -> Option<VirtualMachine
         Some(Phase::Scheduled) if !going && !receives(vmi) => Phase::Running,
         Some(Phase::Running) if sent => Phase::Succeeded,
         Some(Phase::Scheduled | Phase::Running) if going => Phase::Succeeded,
-        _ => return outgoing(vmi, node),
+        _ => return unplugged(vmi).or_else(|| outgoing(vmi, node)),
     };
     let mut new = vmi.clone();
     set_phase(&mut new, phase.clone());
@@ -116,6 +116,20 @@ fn of_its_own(vmi: &VirtualMachineInstance, node: &str) -> Option<VirtualMachine
         conditions::set(&mut status.conditions, movable);
     }
     Some(new)
+}
+
+/// The guest lets go of volumes as soon as they are to be unplugged.
+fn unplugged(vmi: &VirtualMachineInstance) -> Option<VirtualMachineInstance> {
+    let mut new = vmi.clone();
+    let mut changed = false;
+    for volume in new.status.iter_mut().flat_map(|status| &mut status.volume_status) {
+        let wanted = vmi.spec.volumes.iter().any(|one| one.name == volume.name);
+        if !wanted && volume.hotplug_volume.is_some() && volume.phase == Some(VolumePhase::AttachedToNode) {
+            volume.phase = Some(VolumePhase::UnMountedFromPod);
+            changed = true;
+        }
+    }
+    changed.then_some(new)
 }
 
 /// The guest leaves as soon as somebody waits for it, and stays if it is asked to.
