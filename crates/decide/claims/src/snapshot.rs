@@ -106,6 +106,11 @@ pub fn decide(w: &World<'_>) -> Vec<Action> {
     }
     let is_static = w.snapshot.spec.source.volume_snapshot_content_name.is_some();
     match w.content {
+        Some(content) if w.is_ours(content) && is_going(content) => {
+            let name = content.metadata.name.as_deref().unwrap_or_default();
+            let why = format!("VolumeSnapshotContent [{name}] is being deleted, and no snapshot was taken");
+            failed(w, "SnapshotContentMissing", &why)
+        }
         Some(content) if w.is_ours(content) => bound(w, content),
         Some(content) if is_static => claim_content(w, content),
         Some(content) => {
@@ -116,6 +121,12 @@ pub fn decide(w: &World<'_>) -> Vec<Action> {
         None if is_static => failed(w, "SnapshotContentMissing", "VolumeSnapshotContent is missing"),
         None => take(w),
     }
+}
+
+/// Whether a content is being deleted before there is a snapshot.
+fn is_going(content: &VolumeSnapshotContent) -> bool {
+    let ready = content.status.as_ref().and_then(|status| status.ready_to_use) == Some(true);
+    content.metadata.deletion_timestamp.is_some() && !ready
 }
 
 /// Content that exists already is bound to the snapshot that it names, and that names it.

@@ -176,6 +176,17 @@ impl Cluster {
         if matches!(kind, Kind::Claim | Kind::Snapshot) {
             object["metadata"]["namespace"] = json!(NAMESPACE);
         }
+        // As the API server does.
+        let protection = match kind {
+            Kind::Claim => Some(crate::CLAIM_FINALIZER),
+            Kind::Volume => Some(crate::VOLUME_FINALIZER),
+            Kind::Snapshot | Kind::Content => None,
+        };
+        if let Some(protection) = protection {
+            let mut finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+            finalizers.push(json!(protection));
+            object["metadata"]["finalizers"] = json!(finalizers);
+        }
         self.objects.objects.insert((kind, name), object);
     }
 
