@@ -105,9 +105,9 @@ const MEBIBYTE: u64 = 1 << 20;
 
 async fn moves() -> Result<()> {
     let cluster = cluster().await?;
-    claim(&cluster, "roams", "64Mi", "Filesystem", "ReadWriteMany").await?;
-    claim(&cluster, "roams-block", "64Mi", "Block", "ReadWriteMany").await?;
-    let manifest = Manifest::vm("roams", "Always").claim("data", "roams").claim("raw", "roams-block");
+    claim(&cluster, "disk-roams", "64Mi", "Filesystem", "ReadWriteMany").await?;
+    claim(&cluster, "disk-roams-block", "64Mi", "Block", "ReadWriteMany").await?;
+    let manifest = Manifest::vm("disk-roams", "Always").claim("data", "disk-roams").claim("raw", "disk-roams-block");
     let mut guest = movable(&cluster, &manifest).await?;
     for round in ["there", "back"] {
         let (file, device) = (write(&mut guest, "/dev/vda", 8).await?, write(&mut guest, "/dev/vdb", 8).await?);
@@ -118,8 +118,8 @@ async fn moves() -> Result<()> {
         write(&mut guest, "/dev/vda", 1).await.with_context(|| format!("{round}: the disk cannot be written to"))?;
     }
     guest.delete().await?;
-    delete_claim(&cluster, "roams").await?;
-    delete_claim(&cluster, "roams-block").await
+    delete_claim(&cluster, "disk-roams").await?;
+    delete_claim(&cluster, "disk-roams-block").await
 }
 
 /// A disk that one node may use at a time keeps its guest from moving, and the guest says so.

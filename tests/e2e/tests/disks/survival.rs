@@ -32,14 +32,14 @@ async fn outlives() -> Result<()> {
     let cluster = cluster().await?;
     claim(&cluster, "outlives-file", "64Mi", "Filesystem", "ReadWriteOnce").await?;
     claim(&cluster, "outlives-device", "64Mi", "Block", "ReadWriteOnce").await?;
-    let manifest = Manifest::vm("outlives", "Always").claim("a", "outlives-file").claim("b", "outlives-device");
+    let manifest = Manifest::vm("disk-outlives", "Always").claim("a", "outlives-file").claim("b", "outlives-device");
     let mut guest = Guest::spawn(&cluster, manifest.json()).await?;
     guest.wait_to_boot().await?;
     let first = both(&mut guest, write).await?;
 
-    virtctl(&cluster, &["stop", "outlives"])?;
+    virtctl(&cluster, &["stop", "disk-outlives"])?;
     guest.wait_for_status("Stopped", LIMIT).await?;
-    virtctl(&cluster, &["start", "outlives"])?;
+    virtctl(&cluster, &["start", "disk-outlives"])?;
     guest.reattach(&cluster)?;
     guest.wait_to_boot().await?;
     ensure!(both(&mut guest, read).await? == first, "after stop and start the disks have something else");
