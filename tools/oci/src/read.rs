@@ -1,9 +1,10 @@
 //! Reading images: archives and layouts, ours and those of other tools.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use oci_spec::image::{Arch, Descriptor, ImageIndex, ImageManifest, MediaType, Os};
 
@@ -19,6 +20,11 @@ const LAYERS_MAX: usize = 256;
 const DEPTH_MAX: usize = 2;
 /// The most files of an archive that are looked at.
 const FILES_MAX: usize = 4096;
+/// The most entries of all layers, the deepest path, and the most bytes that describe one entry: its names and attributes are kept in
+/// memory, and trees are removed with a descriptor for each level.
+const ENTRIES_MAX: u64 = 1_000_000;
+const NESTED_MAX: usize = 128;
+const HEAD_MAX: u64 = 1 << 20;
 
 const WHITEOUT: &str = ".wh.";
 const OPAQUE: &str = ".wh..wh..opq";
@@ -50,7 +56,7 @@ pub fn unpack(image: &Path, into: &Path) -> Result<Unpacked, Error> {
 
 /// The same for an image that is not trusted: its layers, unpacked, may have so many bytes in all.
 pub fn unpack_within(image: &Path, into: &Path, limit: u64) -> Result<Unpacked, Error> {
-    let mut left = limit;
+    let left = Left { bytes: Cell::new(limit), head: Cell::new(HEAD_MAX), entries: Cell::new(ENTRIES_MAX) };
     let mut source = Source::open(image)?;
     let index = source.document(INDEX)?;
     let listed = source.manifest(&index)?;
@@ -60,7 +66,7 @@ pub fn unpack_within(image: &Path, into: &Path, limit: u64) -> Result<Unpacked, 
         return Err(Error::image(image, format!("it has more than {LAYERS_MAX} layers")));
     }
     for layer in manifest.layers() {
-        source.unpack_layer(layer, into, &mut left)?;
+        source.unpack_layer(layer, into, &left)?;
     }
     Ok(Unpacked { name, digest: listed.digest().to_string() })
 }
@@ -152,7 +158,7 @@ impl Source {
         Err(Error::image(&self.path, "its indexes are nested too deeply"))
     }
 
-    fn unpack_layer(&mut self, layer: &Descriptor, into: &Path, left: &mut u64) -> Result<(), Error> {
+    fn unpack_layer(&mut self, layer: &Descriptor, into: &Path, left: &Left) -> Result<(), Error> {
         let gzipped = match layer.media_type() {
             MediaType::ImageLayer => false,
             MediaType::ImageLayerGzip => true,
@@ -162,9 +168,9 @@ impl Source {
         let mut blob = Hashing::new(BufReader::with_capacity(1 << 16, self.read(&self.place(layer)?)?));
         let failed = |err: io::Error| Error::Io { doing: "unpack a layer into", path: into.to_owned(), err };
         if gzipped {
-            unpack_tar(Limited { inner: flate2::read::MultiGzDecoder::new(&mut blob), left }, into).map_err(failed)?;
+            unpack_tar(flate2::read::MultiGzDecoder::new(&mut blob), into, left).map_err(failed)?;
         } else {
-            unpack_tar(Limited { inner: &mut blob, left }, into).map_err(failed)?;
+            unpack_tar(&mut blob, into, left).map_err(failed)?;
         }
         // The rest belongs to the blob, too.
         io::copy(&mut blob, &mut io::sink()).map_err(failed)?;
@@ -173,16 +179,30 @@ impl Source {
     }
 }
 
-/// Ends with an error where an image becomes larger than it may be.
+/// What is left of an image's limits.
+struct Left {
+    bytes: Cell<u64>,
+    /// For what describes the next entry.
+    head: Cell<u64>,
+    entries: Cell<u64>,
+}
+
+fn take(left: &Cell<u64>, count: u64, otherwise: &str) -> io::Result<()> {
+    left.set(left.get().checked_sub(count).ok_or_else(|| io::Error::other(otherwise))?);
+    Ok(())
+}
+
+/// Ends with an error where an image goes beyond its limits.
 struct Limited<'a, R> {
     inner: R,
-    left: &'a mut u64,
+    left: &'a Left,
 }
 
 impl<R: Read> Read for Limited<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
-        *self.left = self.left.checked_sub(count as u64).ok_or_else(|| io::Error::other("it is too large"))?;
+        take(&self.left.bytes, count as u64, "it is too large")?;
+        take(&self.left.head, count as u64, "the name or the attributes of a file are too long")?;
         Ok(count)
     }
 }
@@ -203,28 +223,47 @@ fn list(file: &File) -> io::Result<BTreeMap<String, (u64, u64)>> {
     Ok(files)
 }
 
-fn unpack_tar(from: impl Read, into: &Path) -> io::Result<()> {
+fn unpack_tar(from: impl Read, into: &Path, left: &Left) -> io::Result<()> {
     let root = rustix::process::geteuid().is_root();
-    let mut archive = tar::Archive::new(from);
+    let mut archive = tar::Archive::new(Limited { inner: from, left });
     archive.set_preserve_permissions(true);
     archive.set_preserve_ownerships(root);
     archive.set_preserve_mtime(true);
     archive.set_overwrite(true);
-    for entry in archive.entries()? {
+    let mut entries = archive.entries()?;
+    loop {
+        left.head.set(HEAD_MAX);
+        let Some(entry) = entries.next() else { return Ok(()) };
         let mut entry = entry?;
-        let path = entry.path()?.into_owned();
+        take(&left.entries, 1, "it has more than a million files")?;
+        let path = plain(&entry.path()?)?;
         if let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|name| name.starts_with(WHITEOUT)) {
             remove(into, &path, name)?;
             continue;
         }
-        let capability = capability(&mut entry)?;
-        // The library refuses what would lie outside, also by way of links.
-        let inside = entry.unpack_in(into)?;
-        if let (true, true, Some(value)) = (inside, root, capability) {
+        let capability = capability(&mut entry)?.filter(|_| root && entry.header().entry_type().is_file());
+        left.head.set(u64::MAX);
+        // The library refuses what would lie outside, also by way of links, and makes no devices.
+        entry.unpack_in(into)?;
+        if let Some(value) = capability {
             rustix::fs::lsetxattr(into.join(&path), ATTRIBUTE, &value, rustix::fs::XattrFlags::empty())?;
         }
     }
-    Ok(())
+}
+
+/// A path of an archive, relative to the image's root: also one that begins with a slash.
+fn plain(path: &Path) -> io::Result<PathBuf> {
+    let refused = |why: &str| io::Error::other(format!("{}: its path {why}", path.display()));
+    let mut plain = PathBuf::new();
+    for (depth, component) in path.components().enumerate() {
+        match component {
+            _ if depth > NESTED_MAX => return Err(refused("is nested too deeply")),
+            Component::Normal(name) => plain.push(name),
+            Component::ParentDir => return Err(refused("leads out of the image")),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => {}
+        }
+    }
+    Ok(plain)
 }
 
 fn capability(entry: &mut tar::Entry<'_, impl Read>) -> io::Result<Option<Vec<u8>>> {

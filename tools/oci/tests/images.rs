@@ -224,6 +224,124 @@ fn an_upper_layer_replaces_and_hides_what_is_below() {
     }
 }
 
+/// A layout with one layer, which is whatever its author likes.
+fn hostile(dir: &Path, layer: &[u8]) -> PathBuf {
+    use sha2::Digest as _;
+    let layout = dir.join("layout");
+    fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
+    let store = |bytes: &[u8]| {
+        let hex: String = sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        fs::write(layout.join("blobs/sha256").join(&hex), bytes).unwrap();
+        serde_json::json!({"digest": format!("sha256:{hex}"), "size": bytes.len()})
+    };
+    let with = |mut descriptor: serde_json::Value, kind: &str| {
+        descriptor["mediaType"] = kind.into();
+        descriptor
+    };
+    let layer = with(store(layer), "application/vnd.oci.image.layer.v1.tar");
+    let config = with(store(b"{}"), "application/vnd.oci.image.config.v1+json");
+    let manifest = serde_json::json!({"schemaVersion": 2, "config": config, "layers": [layer]}).to_string();
+    let manifest = with(store(manifest.as_bytes()), "application/vnd.oci.image.manifest.v1+json");
+    fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+    let index = serde_json::json!({"schemaVersion": 2, "manifests": [manifest]});
+    fs::write(layout.join("index.json"), index.to_string()).unwrap();
+    layout
+}
+
+/// An entry as an attacker would write it: the library's own checks are for those who mean well.
+fn entry(kind: tar::EntryType, name: &str, content: &[u8]) -> Vec<u8> {
+    let mut header = tar::Header::new_gnu();
+    header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_entry_type(kind);
+    header.set_mode(0o755);
+    header.set_uid(rustix::process::getuid().as_raw().into());
+    header.set_gid(rustix::process::getgid().as_raw().into());
+    header.set_mtime(1);
+    header.set_size(content.len() as u64);
+    header.set_cksum();
+    let mut bytes = [header.as_bytes().as_slice(), content].concat();
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}
+
+fn unpack_hostile(to: &Path, entries: &[Vec<u8>]) -> Result<PathBuf, String> {
+    let layout = hostile(to, &[entries.concat(), vec![0; 1024]].concat());
+    let root = to.join("root");
+    fs::create_dir(&root).unwrap();
+    oci_image::unpack_within(&layout, &root, 64 << 20).map(|_| root).map_err(|err| {
+        std::iter::successors(Some(&err as &dyn std::error::Error), |err| err.source())
+            .map(|err| format!("{err}: "))
+            .collect()
+    })
+}
+
+#[test]
+fn a_file_with_an_absolute_name_leaves_that_of_the_host_alone() {
+    let to = tempfile::tempdir().unwrap();
+    let host = to.path().join("program");
+    fs::write(&host, "of the host").unwrap();
+    let mut record = b" SCHILY.xattr.security.capability=".to_vec();
+    record.extend(BIND);
+    record.push(b'\n');
+    // Its length, with the two digits that say it.
+    let record = [(record.len() + 2).to_string().as_bytes(), &record].concat();
+    let name = host.to_str().unwrap();
+    let entries = [entry(tar::EntryType::XHeader, "x", &record), entry(tar::EntryType::Regular, name, b"program")];
+    let root = unpack_hostile(to.path(), &entries).unwrap();
+    let inside = root.join(name.trim_start_matches('/'));
+    assert_eq!(fs::read_to_string(&inside).unwrap(), "program");
+    assert_eq!(fs::read_to_string(&host).unwrap(), "of the host");
+    let capability = |path: &Path| {
+        let mut value = [0; 64];
+        rustix::fs::lgetxattr(path, "security.capability", &mut value[..]).map(|size| value[..size].to_vec()).ok()
+    };
+    assert_eq!(capability(&host), None, "the host's program has no capability");
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(capability(&inside).as_deref(), Some(BIND.as_slice()));
+    }
+}
+
+#[test]
+fn what_would_fill_memory_or_could_not_be_removed_is_refused() {
+    let long = vec![b'a'; 2 << 20];
+    let record = [format!("{} comment=", long.len() + 17).as_bytes(), &long, b"\n"].concat();
+    let deep = format!("{}f", "d/".repeat(200));
+    let deep = [deep.as_bytes(), &[0]].concat();
+    for (what, parts) in [
+        ("a long name", vec![entry(tar::EntryType::GNULongName, "n", &long), entry(tar::EntryType::Regular, "f", b"")]),
+        ("a long link", vec![entry(tar::EntryType::GNULongLink, "n", &long), entry(tar::EntryType::Symlink, "f", b"")]),
+        ("attributes", vec![entry(tar::EntryType::XHeader, "x", &record), entry(tar::EntryType::Regular, "f", b"")]),
+        ("attributes of all", vec![entry(tar::EntryType::XGlobalHeader, "x", &record)]),
+    ] {
+        let to = tempfile::tempdir().unwrap();
+        let error = unpack_hostile(to.path(), &parts).unwrap_err();
+        assert!(error.contains("too long"), "{what}: {error}");
+    }
+    let to = tempfile::tempdir().unwrap();
+    let parts = [entry(tar::EntryType::GNULongName, "n", &deep), entry(tar::EntryType::Regular, "f", b"")];
+    let error = unpack_hostile(to.path(), &parts).unwrap_err();
+    assert!(error.contains("nested too deeply"), "{error}");
+    let to = tempfile::tempdir().unwrap();
+    let error = unpack_hostile(to.path(), &[entry(tar::EntryType::Regular, "a/../../f", b"")]).unwrap_err();
+    assert!(error.contains("leads out of the image"), "{error}");
+    // A file is no head, however long it is.
+    let to = tempfile::tempdir().unwrap();
+    let root = unpack_hostile(to.path(), &[entry(tar::EntryType::Regular, "f", &long)]).unwrap();
+    assert_eq!(fs::metadata(root.join("f")).unwrap().len(), long.len() as u64);
+}
+
+#[test]
+fn devices_of_an_image_are_not_made() {
+    use std::os::unix::fs::FileTypeExt as _;
+    for kind in [tar::EntryType::Char, tar::EntryType::Block, tar::EntryType::Fifo] {
+        let to = tempfile::tempdir().unwrap();
+        let Ok(root) = unpack_hostile(to.path(), &[entry(kind, "dev", b"")]) else { continue };
+        let Ok(meta) = fs::symlink_metadata(root.join("dev")) else { continue };
+        let special = meta.file_type();
+        assert!(!special.is_char_device() && !special.is_block_device() && !special.is_fifo(), "{kind:?}");
+    }
+}
+
 #[test]
 fn a_damaged_blob_is_refused() {
     let to = tempfile::tempdir().unwrap();
