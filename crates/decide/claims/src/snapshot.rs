@@ -369,6 +369,13 @@ impl ContentWorld<'_> {
         status.or(self.content.spec.source.snapshot_handle.as_deref())
     }
 
+    fn confirm_no_snapshot(&self) -> Action {
+        let reference = &self.content.spec.volume_snapshot_ref;
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let (namespace, name, uid) = (text(&reference.namespace), text(&reference.name), text(&reference.uid));
+        Action::ConfirmGone { kind: Kind::Snapshot, namespace, name, uid }
+    }
+
     /// The name of the request to the storage.
     fn request(&self) -> Option<String> {
         let uid = self.content.spec.volume_snapshot_ref.uid.as_deref().filter(|uid| !uid.is_empty())?;
@@ -394,10 +401,7 @@ pub fn decide_content(w: &ContentWorld<'_>) -> Vec<Action> {
         return vec![Action::Patch { object: w.seen(), part: Part::Main, patch }];
     }
     if snapshot.is_none() && !uid.is_empty() && w.content.spec.deletion_policy == "Delete" {
-        let text = |field: &Option<String>| field.clone().unwrap_or_default();
-        let (namespace, name) = (text(&reference.namespace), text(&reference.name));
-        let gone = Action::ConfirmGone { kind: Kind::Snapshot, namespace, name, uid: uid.to_owned() };
-        return vec![gone, Action::Delete(w.seen())];
+        return vec![w.confirm_no_snapshot(), Action::Delete(w.seen())];
     }
     if w.content.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true)) {
         return vec![];
@@ -418,7 +422,8 @@ fn content_ending(w: &ContentWorld<'_>, snapshot: Option<&VolumeSnapshot>) -> Ve
     if !read::has_finalizer(&w.content.metadata, CONTENT_FINALIZER) {
         return vec![];
     }
-    let mut actions = vec![];
+    // A snapshot that is on its way out goes after its content.
+    let mut actions = if snapshot.is_none() { vec![w.confirm_no_snapshot()] } else { vec![] };
     if w.content.spec.deletion_policy == "Delete" {
         match (w.handle(), w.request()) {
             (Some(handle), _) => {

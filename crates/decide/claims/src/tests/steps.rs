@@ -273,6 +273,63 @@ fn a_claim_that_loses_its_volume_says_so() {
     assert_eq!(cluster.said("ClaimLost"), Some(lost));
 }
 
+/// What the cache shows while its watch of this one object is late.
+fn without(cluster: &Cluster, kind: Kind, name: &str) -> Objects {
+    let mut cache = cluster.objects.clone();
+    cache.objects.remove(&(kind, name.to_owned())).unwrap();
+    cache
+}
+
+#[test]
+fn a_volume_that_the_cache_does_not_show_yet_is_neither_lost_nor_removed() {
+    let mut cluster = Cluster::new();
+    cluster.claim("c", "now", json!({}));
+    assert!(cluster.settle());
+    let late = without(&cluster, Kind::Volume, "pvc-u1");
+    assert_eq!(cluster.pass(&late, Kind::Claim, "c", usize::MAX), Pass::Again);
+    assert_eq!(phase(&cluster, Kind::Claim, "c"), "Bound");
+
+    // Provisioned and not bound yet; then the claim is deleted.
+    let mut cluster = Cluster::new();
+    cluster.claim("c", "now", json!({}));
+    while cluster.objects.get(Kind::Volume, "pvc-u1").is_none() {
+        let cache = cluster.objects.clone();
+        assert_eq!(cluster.pass(&cache, Kind::Claim, "c", usize::MAX), Pass::Done);
+    }
+    cluster.delete(Kind::Claim, "c");
+    let late = without(&cluster, Kind::Volume, "pvc-u1");
+    assert_eq!(cluster.pass(&late, Kind::Claim, "c", usize::MAX), Pass::Again);
+    assert!(cluster.volumes.contains_key("h-pvc-u1"), "its PersistentVolume is reclaimed, and the content with it");
+    assert!(cluster.settle());
+    assert!(cluster.volumes.is_empty() && cluster.keys().is_empty(), "{:?}", cluster.keys());
+}
+
+#[test]
+fn nothing_is_released_or_removed_for_an_owner_that_the_cache_does_not_show_yet() {
+    let mut cluster = Cluster::new();
+    cluster.claim("c", "now", json!({}));
+    cluster.snapshot("s", "c");
+    assert!(cluster.settle());
+    let late = without(&cluster, Kind::Claim, "c");
+    assert_eq!(cluster.pass(&late, Kind::Volume, "pvc-u1", usize::MAX), Pass::Again);
+    assert_eq!(phase(&cluster, Kind::Volume, "pvc-u1"), "Bound");
+    // Marked as released by hand, or by an earlier version: the content stays all the same.
+    cluster.change(Kind::Volume, "pvc-u1", &json!({"status": {"phase": "Released"}}));
+    cluster.delete(Kind::Volume, "pvc-u1");
+    let late = without(&cluster, Kind::Claim, "c");
+    assert_eq!(cluster.pass(&late, Kind::Volume, "pvc-u1", usize::MAX), Pass::Again);
+    assert!(cluster.volumes.contains_key("h-pvc-u1"));
+
+    let content = "snapcontent-u2";
+    let late = without(&cluster, Kind::Snapshot, "s");
+    assert_eq!(cluster.pass(&late, Kind::Content, content, usize::MAX), Pass::Again);
+    assert!(cluster.at(Kind::Content, content, "metadata.deletionTimestamp").is_null());
+    cluster.delete(Kind::Content, content);
+    let late = without(&cluster, Kind::Snapshot, "s");
+    assert_eq!(cluster.pass(&late, Kind::Content, content, usize::MAX), Pass::Again);
+    assert_eq!(cluster.snapshots.len(), 1);
+}
+
 #[test]
 fn an_unfinished_volume_goes_with_its_claim() {
     let mut cluster = Cluster::new();
