@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use volumeplan::{AccessMode, Code, Kind, PoolId as _, Publish, Range, Users, Volume};
+use volumeplan::{AccessMode, Code, Kind, PoolId as _, Publish, Range, Users, Volume, create};
 use volumes::{Class, Error};
 
 use crate::home::{Copies, Home, MIB, capability, isolated, publication, snapshot_of, wanted};
@@ -107,6 +107,43 @@ fn block_volumes_are_devices(home: &Home) {
 fn block_volumes_are_devices_that_grow_while_they_are_used() {
     isolated("block volumes", Copies::Plain, block_volumes_are_devices);
     isolated("block volumes on XFS", Copies::Reflinks, block_volumes_are_devices);
+}
+
+#[test]
+fn devices_of_all_nodes_of_a_machine_grow_from_one_process() {
+    isolated("devices of several nodes", Copies::Plain, |home| {
+        let [controller, first, second] = ["supervisor", "n1", "n2"].map(|name| home.shared(name));
+        let shared = |target: &str, read_only| Publish {
+            capability: capability(Kind::Block, AccessMode::MultiNodeMultiWriter),
+            ..publication(target, Kind::Block, read_only)
+        };
+        let request = create::Request {
+            capabilities: vec![capability(Kind::Block, AccessMode::MultiNodeMultiWriter)],
+            ..wanted("v", Kind::Block, 8, None)
+        };
+        let volume = controller.create_volume(&request).unwrap();
+        let id = volume.id.as_str();
+        let [writer, reader, other] = ["writer", "reader", "other"].map(|name| home.target(name));
+        first.publish(id, &shared(&writer, false)).unwrap();
+        first.publish(id, &shared(&reader, true)).unwrap();
+        second.publish(id, &shared(&other, false)).unwrap();
+        assert_eq!(attached(home.path()), 3, "one of each node that writes, and one that only reads");
+        assert!(controller.grow(id, Range { required: 16 * MIB, limit: 0 }).unwrap().on_node);
+        for target in [&writer, &reader, &other] {
+            assert_eq!(size_of_device(target), 8 << 20, "{target}");
+        }
+        for _ in 0..2 {
+            controller.grow_devices(id).unwrap();
+        }
+        for target in [&writer, &reader, &other] {
+            assert_eq!(size_of_device(target), 16 << 20, "{target}");
+        }
+        first.unpublish(id, &writer).unwrap();
+        first.unpublish(id, &reader).unwrap();
+        second.unpublish(id, &other).unwrap();
+        controller.grow_devices(id).unwrap();
+        assert_eq!(attached(home.path()), 0);
+    });
 }
 
 #[test]
